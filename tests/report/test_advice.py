@@ -43,7 +43,7 @@ def test_a_treatment_without_gain_is_not_to_be_done_and_its_finding_is_shown_wit
     alone = of([launch], ("compile", "O01", (-1e6, 0)))
     assert advice.prescriptions(alone, Page(), most=4) == []
     text = plain(advice.other_findings(alone, Page(), most=4))
-    assert "Found, with no remedy that is predicted to save time" in text
+    assert "Found, but no remedy is predicted to save time" in text
     assert "0 to 2.00 ms" in text
 
 

@@ -27,7 +27,7 @@ def test_every_figure_stands_with_its_meaning() -> None:
         "300 B",
         "200 B",
         "1.00 GB",
-        "None is unknown",
+        "All were counted",
         "mm [4, 8]",
         "a note",
     ):

@@ -315,7 +315,7 @@ def test_the_shares_of_modules_are_of_all_device_time() -> None:
         ModuleRow(path=[], calls=3, ns=6e6, compute_ns=0, memory_ns=6e6, other_ns=0),
     ]
     text = Seen(html.render(full(modules=rows))).text
-    assert "computes in a step (466 ms)" in text
+    assert "compute time of the device in a step (466 ms)" in text
     table = re.sub(r"\s", "", text)
     for told in ("GPT9460ms99%", "GPT.head2154ms33%", "innomodule36.00ms1.3%"):
         assert told in table

@@ -93,7 +93,7 @@ def test_every_machine_has_its_numbers_in_the_table() -> None:
     for part in ("80.0 ms", "60 to 120 ms", "too big", "0.50 times as fast", "addmm", "and 2 more"):
         assert part in second
     assert second.count("addmm") == 3
-    for part in ("mixed", "2.00 times as fast", "what takes long meets the same roof there"):
+    for part in ("mixed", "2.00 times as fast", "the long operations have the same bottleneck there"):
         assert part in third
     assert (third.count("unknown"), third.count("not known")) == (1, 1)  # whether it fits, and the speed of light
 
@@ -115,7 +115,7 @@ def test_an_unknown_ridge_draws_no_gap() -> None:
     rows = [replace(one, step_flop_per_byte=None) for one in ROWS]
     page = html.render(prediction(machines=rows))
     assert 'id="gap-chart"' not in page
-    assert "How many FLOP the step does for a byte is not known." in Seen(page).text
+    assert "The FLOP per byte of the step is not known." in Seen(page).text
 
 
 def test_a_step_that_is_too_big_says_so_at_the_top() -> None:
@@ -135,7 +135,7 @@ def test_sums_that_are_not_known_are_unknown() -> None:
     text = Seen(
         html.render(full(totals=Totals(flop=None, bytes_as_run=None, bytes_fused=None, launches=1, syncs=0)))
     ).text
-    sums = text[text.index("What a step does") : text.index("The time that the device computes")]
+    sums = text[text.index("What a step does") : text.index("The compute time of the device")]
     assert sums.count("unknown") == 8  # three ways each, of them in contractions, and their ratio
 
 

@@ -126,7 +126,7 @@ def test_more_names_beside_the_contract_are_no_error() -> None:
         (b"{}", "no format and regime in it"),
         (b'{"format": "1", "regime": "compute"}', "no format and regime in it"),
         (b'{"traceEvents": []}', "a profiler trace, not a saved diagnosis"),
-        (b'{"format": 2, "regime": "compute"}', "format 2, and this gobrrr reads 1: update gobrrr"),
+        (b'{"format": 2, "regime": "compute"}', "format 2, but this version of gobrrr reads 1: update gobrrr"),
         (b'{"format": 0, "regime": "compute"}', "format 0 does not exist"),
         (b'{"format": 1, "regime": "compute"}', "a damaged diagnosis: Object missing required field"),
         (b'{"format": 1, "regime": "warp", "target": "x", "origin": "trace"}', "a damaged diagnosis"),

@@ -54,7 +54,7 @@ def test_the_demo_sets_the_answer_beside_the_truth() -> None:
     assert lines[3].strip() == "launch-bound; CUDA graph"
     assert lines[5].strip() == "launch-bound; CUDA graph (built to be memory-bound)"
     assert lines[6].split()[:3] == ["c", "unknown", "?"]
-    assert lines[-1].strip() == "The predicted interval holds a measured time for 1 of 2."
+    assert lines[-1].strip() == "The predicted interval contains a measured time for 1 of 2 traces."
 
 
 def test_every_shipped_trace_has_its_truth(h100: Path) -> None:

@@ -39,7 +39,7 @@ def test_above_the_datasheet_is_flagged() -> None:
 
 def test_a_wide_spread_is_called_out() -> None:
     noisy = h100(entries=(entry("memory", "copy", 1e12, "B/s", spread=0.5),))
-    assert "Wide spread, read with care: memory copy (50 %)." in plain(machine.pages([noisy], Page()))
+    assert "Wide spread, so less certain: memory copy (50 %)." in plain(machine.pages([noisy], Page()))
 
 
 def test_the_json_has_ratios() -> None:

@@ -99,7 +99,7 @@ def test_machines_on_which_nothing_changes_share_a_sentence():
     first, *others = (
         row(machine=name, step_ns=ns, changed=[], regime="memory") for name, ns in (("A", 3e6), ("B", 2e6), ("C", 1e6))
     )
-    same = "times as fast as A: B 1.50, C 3.00; what takes long meets the same roof there"
+    same = "times as fast as A: B 1.50, C 3.00; the long operations have the same bottleneck there"
     assert prediction.alike(others, first) == [same]
     assert prediction.alike([], first) == []
 
@@ -109,7 +109,7 @@ def test_a_step_that_the_host_bounds_is_not_said_to_meet_a_roof():
     others = [row(machine="B", step_ns=2e6, regime="overhead"), row(machine="C", step_ns=1e6, regime="compute")]
     said = prediction.alike(others, first)
     assert said[0] == "times as fast as A: B 1.50; the host bounds the step there, not a roof"
-    assert said[1].endswith("C 3.00; what takes long meets the same roof there")
+    assert said[1].endswith("C 3.00; the long operations have the same bottleneck there")
 
 
 def test_a_longer_name_has_its_own_line():
@@ -123,7 +123,7 @@ def test_a_longer_name_has_its_own_line():
 def test_the_gap_names_each_machine_s_ridge():
     first, second = row(machine="A", ridge_flop_per_byte=153.0), row(machine="B", ridge_flop_per_byte=295.4)
     text = prediction.gap([replace(first, step_flop_per_byte=200.4), second])
-    assert "200 FLOP a byte, on average over its operations" in text
+    assert "200 FLOP a byte on average" in text
     assert text.endswith("bound by memory below 153 on A, 295 on B, else by compute.")
     assert prediction.gap([replace(first, step_flop_per_byte=None)]).endswith("is not known.")
 
@@ -133,13 +133,13 @@ def test_what_changes_between_machines():
     changed = [ChangedOp(op=f"aten::op{at}", shapes="[8]", bound="memory", ns=1.0) for at in range(5)]
     there = replace(second, changed=changed)
     assert prediction.changes([there, replace(there, machine="C", step_ns=1e6)], first) == (
-        "times as fast as A: B 1.50, C 3.00; other roof there for op0 [8] memory; op1 [8] memory; op2 [8] memory "
+        "times as fast as A: B 1.50, C 3.00; other bottleneck there: op0 [8] memory; op1 [8] memory; op2 [8] memory "
         "and 2 more"
     )
 
 
 def test_the_host_s_part_is_said():
-    assert "Issuing the step takes a host 5.00 ms" in prediction.host(row(host_ns=5e6, host="some host"))
+    assert "Issuing the step takes the host 5.00 ms" in prediction.host(row(host_ns=5e6, host="some host"))
     assert "some host" in prediction.host(row(host="some host"))
 
 

@@ -140,5 +140,5 @@ def test_without_places_one_line_says_so_behind_the_answer(tmp_path: Path, capsy
     assert len(told.err.splitlines()) == 1
     assert "not written" in told.err
     assert not out.exists()
-    with pytest.raises(UsageError, match="does not say in which places"):
+    with pytest.raises(UsageError, match="does not know in which places"):
         to_speedscope(samples.diagnosis())

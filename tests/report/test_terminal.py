@@ -69,11 +69,11 @@ def test_the_verdict_is_named(name: str, headline: str) -> None:
         ("overhead", "the device idles 61 % of the step, waiting for launches"),
         ("memory", "moving bytes takes 98 % of the step: 88 % at the roof, 10 % below it"),
         ("compute", "arithmetic takes 80 % of the step: 60 % at the roof, 19 % below it"),
-        ("communication", "communication that nothing hides takes 55 % of the step"),
+        ("communication", "exposed communication takes 55 % of the step"),
         ("waiting_for_input", "the device waits for input data 66 % of the step"),
-        ("mixed", "memory 42 %, overhead 35 %: no side takes half of the step"),
+        ("mixed", "memory 42 %, overhead 35 %: none takes half of the step"),
         ("unknown", "the least time for the work is not known: the device is not known (name it: --on)"),
-        ("nothing", "what was recorded does not say where the step's time goes"),
+        ("nothing", "the recording does not show where the step's time goes"),
     ],
 )
 def test_one_sentence_with_a_number_says_why(name: str, sentence: str) -> None:
@@ -85,12 +85,12 @@ def test_one_sentence_with_a_number_says_why(name: str, sentence: str) -> None:
     [
         ("launching", "launching"),
         ("python", "Python between ops"),
-        ("sync_drain", "draining syncs"),
+        ("sync_drain", "synchronisation"),
         ("input", "input data"),
         ("allocator", "allocator"),
         ("gc", "garbage collection"),
         ("compile", "compiling"),
-        ("host_compute", "host computing"),
+        ("host_compute", "host computation"),
         ("unexplained", "unexplained"),
         (None, "unexplained"),
         ("something new", "something new"),
@@ -230,7 +230,7 @@ def test_no_finding_is_said_and_what_was_not_checked_too() -> None:
 
 def test_findings_without_a_treatment_are_shown() -> None:
     text = terminal.render(samples.diagnosis(prescriptions=[]))
-    assert "Found, with no remedy that is predicted to save time" in text
+    assert "Found, but no remedy is predicted to save time" in text
     assert all(code in text for code in ("O01", "M01", "O04", "M07"))
 
 
@@ -238,7 +238,7 @@ def test_what_brings_no_gain_is_nothing_to_do() -> None:
     treatment = Prescription(treatment="compile", finding="M01", predicted_saving_ns=(0, 0), how="compile it")
     text = terminal.render(samples.diagnosis(prescriptions=[treatment]))
     assert "What to do" not in text
-    assert "Found, with no remedy that is predicted to save time" in text
+    assert "Found, but no remedy is predicted to save time" in text
 
 
 def test_a_prescription_without_its_finding_is_shown() -> None:

@@ -257,7 +257,7 @@ def test_the_roofs_change_with_the_machine(show: Any, one: Diagnosis) -> None:
 def test_a_larger_step_moves_no_point_that_does_as_much_a_second(show: Any, one: Diagnosis) -> None:
     page = show(one)
     page.page.click(BATCH)
-    assert "does 4 times the work: per today's work" in answer(page)
+    assert "does 4 times the work: for the work of today's step" in answer(page)
     assert page.js(f"({NAMED})('before')") == []
     assert "No point moves." in page.page.inner_text("#what-if-moved")
 

@@ -83,8 +83,9 @@ def test_that_it_takes_longer_is_said_plainly() -> None:
 def test_more_work_is_said() -> None:
     entry = found(["larger-batch"])
     step = units.duration(entry.step_ns)
-    assert f"does 4 times the work: per today's work {step}, per step {units.duration(4 * entry.step_ns)}" in shown(
-        ONE, entry, Page(width=120)
+    assert (
+        f"does 4 times the work: for the work of today's step {step}, per step {units.duration(4 * entry.step_ns)}"
+        in shown(ONE, entry, Page(width=120))
     )
     assert "times the work" not in shown(ONE, found(["compile"]))
 

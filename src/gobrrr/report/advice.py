@@ -1,4 +1,4 @@
-"""What to do, on the screen: prescriptions with their findings, findings without one, trials, what was not checked."""
+"""The terminal's advice: prescriptions with their findings, other findings, trials, and what was not checked."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from gobrrr.report.tree import at_line
 INDENT = " " * 10
 UNDER = " " * 5
 CODE_AT = " " * 7
+"""Indents: of a title's and a trial's second line, of what a remedy mends, of its code."""
 WHOLE = "--all shows all"
-COSTS = "costs, of a step"
+COSTS = "cost per step"
 MEASUREMENT = "About the measurement, not the program"
 OF_MEASUREMENT = "Q"
-"""How the codes of what is about the measurement begin."""
+"""The first letter of the codes about the measurement."""
 NOT_YET = "nothing yet"
-"""What mending a finding saves that takes no time of the step now, and will: memory that fills up."""
+"""The saving of a finding that costs no time now but will, such as memory that fills up."""
 AT_ROOF = {"compute": ("arithmetic", "less arithmetic"), "memory": ("moving bytes", "moving fewer bytes")}
-"""Sides of the roofline: what the step does there, and what would make it shorter."""
+"""By side of the roofline: what takes the time at the roof, and what would shorten it."""
 MOST = 0.5
-"""A line of the budget with more than this share bounds the step."""
+"""A line of the budget with more than this share is what bounds the step."""
+OUR_DEFECT = "The defect is in gobrrr, not in your program: please report it with the output of --debug."
 LONG_WORD = 40
-"""A word of more characters is a kernel's name, and is shortened like one."""
+"""A longer word of the evidence, in characters, is taken as a kernel's name and shortened; chosen."""
 
 
 def named_here(diagnosis: Diagnosis, most_treatments: int, most_findings: int) -> set[str]:
-    """The codes of the findings that stand on the screen: an answer refers to no others."""
+    """The codes of the findings on the screen: references to other findings are left out."""
     treated = {
         code
         for prescription in worth_doing(diagnosis)[:most_treatments]
@@ -48,10 +50,10 @@ def named_here(diagnosis: Diagnosis, most_treatments: int, most_findings: int) -
 def prescriptions(
     diagnosis: Diagnosis, page: Page, *, most: int, named: Collection[str] | None = None, facts: Sequence[int] = ()
 ) -> list[Line]:
-    """The ranked treatments, each with all that it mends, where that is and the code to paste; at most `most` of them.
+    """The first `most` ranked treatments, each with what it mends, the place, and the code to paste.
 
-    `named`: findings that may be referred to; None: all. `facts`: lines of evidence under the first finding, under the
-    second, ...
+    `named`: findings that may be referred to (None: all). `facts`: lines of evidence for the first finding, the second,
+    and so on.
     """
     ranked = worth_doing(diagnosis)
     if not ranked:
@@ -73,21 +75,21 @@ def prescriptions(
 
 
 def more(*left: tuple[int, str]) -> list[Line]:
-    """The line for how many things of each name are not shown, and where they are; nothing where all are shown."""
-    said = [units.things(count, f"more {name}") for count, name in left if count > 0]
-    return [[(f"    and {', '.join(said)}: {WHOLE}", "dim")]] if said else []
+    """A line that counts what is not shown, by name; nothing if all is shown."""
+    counts = [units.things(count, f"more {name}") for count, name in left if count > 0]
+    return [[(f"    and {', '.join(counts)}: {WHOLE}", "dim")]] if counts else []
 
 
 def _heading(page: Page, *, several: bool) -> Line:
-    right: Line = [("saves, predicted", "dim")]
+    right: Line = [("predicted saving", "dim")]
     head: Line = [(" What to do", "bold")]
-    told: Line = [*head, (", one change at a time: savings do not add up", "dim")]
-    return spread(told if several and fits(told, right, page.width) else head, right, page.width)
+    hint: Line = [*head, (", one change at a time: savings do not add up", "dim")]
+    return spread(hint if several and fits(hint, right, page.width) else head, right, page.width)
 
 
 def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
-    """The treatments of the step that may save some of it, ranked, and those of what takes no time of it yet."""
-    yet = {
+    """The ranked treatments that may save time, and those for findings that cost no time yet."""
+    free = {
         finding.code
         for finding in diagnosis.findings
         if finding.at_stake_ns[1] <= 0 and not finding.code.startswith(OF_MEASUREMENT)
@@ -95,12 +97,12 @@ def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
     return [
         prescription
         for prescription in diagnosis.prescriptions
-        if prescription.predicted_saving_ns[1] > 0 or prescription.finding in yet
+        if prescription.predicted_saving_ns[1] > 0 or prescription.finding in free
     ]
 
 
 def _remedy(rank: int, prescription: Prescription, finding: Finding | None, page: Page) -> list[Line]:
-    """What to write: behind the treatment's name where that has room, else below it, all of it."""
+    """The treatment's name with its code: on one line if both fit, else the whole code below the name."""
     lead, name, saves = f"  {rank}  ", name_of(prescription.treatment), amount(prescription, finding)
     said = clean_lines(prescription.how)
     right: Line = [(saves, "bold")]
@@ -117,9 +119,9 @@ def _remedy(rank: int, prescription: Prescription, finding: Finding | None, page
 def _mends(
     prescription: Prescription, by_code: Mapping[str, Finding], seen: int | None, there: str, page: Page
 ) -> list[Line]:
-    """All that a remedy mends, each with what it would save of that alone where they are several; where the first is.
+    """The findings that a remedy mends, each with its own saving if there are several, and the place of the first.
 
-    `seen`: the remedy above that tells where.
+    `seen`: the rank of an earlier remedy that shows the place.
     """
     parts = []
     for code, ns in mended(prescription):
@@ -131,17 +133,17 @@ def _mends(
     lines = page.wrapped(f"mends {', '.join(parts)}", first=UNDER, rest=f"{UNDER}  ")
     finding = by_code.get(prescription.finding)
     places = finding.where if finding is not None and seen is None else []
-    told_where = "; ".join(part for part in (where(places), there) if part)
-    return lines + page.wrapped(told_where, first=CODE_AT, rest=f"{CODE_AT}  ", style="dim")
+    place = "; ".join(part for part in (where(places), there) if part)
+    return lines + page.wrapped(place, first=CODE_AT, rest=f"{CODE_AT}  ", style="dim")
 
 
 def alone(ns: float | None, shape: str) -> str:
-    """What a treatment saves of one of its findings, put into `shape`; "" where that is not known."""
+    """What a treatment saves of one of its findings, put into `shape`; "" if that is not known."""
     return "" if ns is None else shape.format(saving((ns, ns)))
 
 
 def mended(prescription: Prescription) -> list[tuple[str, float | None]]:
-    """Each finding that a treatment answers, and what it saves of that alone; None where the step can't be replayed."""
+    """The findings that a treatment mends, each with the saving on it alone (None if the step can't be replayed)."""
     return list(zip_longest(prescription.mends, prescription.mends_ns[: len(prescription.mends)]))
 
 
@@ -151,7 +153,7 @@ def named(code: str, by_code: Mapping[str, Finding]) -> str:
 
 
 def _facts(finding: Finding | None, page: Page, most: int) -> list[Line]:
-    """The finding's evidence, as many whole facts as fit `most` lines."""
+    """The finding's evidence: as many whole facts as fit `most` lines."""
     lines: list[Line] = []
     for fact in finding.evidence if finding else []:
         text = " ".join(short_name(word) if len(word) > LONG_WORD else word for word in sanitise(fact).split(" "))
@@ -173,23 +175,23 @@ def titled(lead: str, code: str, title: str, amount: str, page: Page) -> list[Li
 
 
 def saving(interval: Interval) -> str:
-    """A predicted saving in words: an interval, or that there is none."""
+    """A predicted saving in words: its interval, or "no gain"."""
     return "no gain" if interval[1] <= 0 else units.duration_range(*interval)
 
 
 def amount(prescription: Prescription, finding: Finding | None) -> str:
-    """What a treatment is predicted to save; `finding`: the one that it answers."""
-    yet = finding is not None and finding.at_stake_ns[1] <= 0 and prescription.predicted_saving_ns[1] <= 0
-    return NOT_YET if yet else saved_by(prescription)
+    """A treatment's predicted saving in words; `finding`: the one that it mends."""
+    free = finding is not None and finding.at_stake_ns[1] <= 0 and prescription.predicted_saving_ns[1] <= 0
+    return NOT_YET if free else saved_by(prescription)
 
 
 def saved_by(prescription: Prescription) -> str:
-    """What a treatment saves: what is expected, and its interval in the same unit."""
+    """A treatment's expected saving, with its interval in the same unit."""
     return expected_saving(prescription.expected_ns, prescription.predicted_saving_ns)
 
 
 def expected_saving(expected_ns: float | None, interval: Interval) -> str:
-    """ "23.1 ms (9.2 to 31.4)"; the interval alone where nothing is expected of it."""
+    """ "23.1 ms (9.2 to 31.4)"; the interval alone if there is no expected value."""
     low, high = interval
     if expected_ns is None or high <= 0 or low == high:
         return saving(interval)
@@ -199,7 +201,7 @@ def expected_saving(expected_ns: float | None, interval: Interval) -> str:
 
 
 def where(places: Sequence[Place]) -> str:
-    """The first place in full, and how many others there are."""
+    """The first place in full, and the number of others."""
     if not places:
         return ""
     others = f"; {units.things(len(places) - 1, 'more place')}" if len(places) > 1 else ""
@@ -219,19 +221,19 @@ def _place(place: Place) -> str:
 
 
 def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, named: Collection[str] | None = None) -> list[Line]:
-    """Findings that no prescription names; one honest sentence where nothing of the step's own time was found.
+    """Findings without a prescription, or one sentence if nothing was found that costs time of the step.
 
-    `named`: findings that may be referred to; None: all.
+    `named`: findings that may be referred to (None: all).
     """
     costly, free = _untreated(diagnosis)
-    about = [f"{name_of(one.code)} {name_of(one.title)}" for one in free]
+    about = [f"{name_of(finding.code)} {name_of(finding.title)}" for finding in free]
     ranked = worth_doing(diagnosis)
     lines: list[Line] = []
     if not costly and not ranked:
         lines += page.wrapped(nothing_found(diagnosis), first=" ")
     beside = neighbours(diagnosis)
     if costly[:most]:
-        head = "Also found" if ranked else "Found, with no remedy that is predicted to save time"
+        head = "Also found" if ranked else "Found, but no remedy is predicted to save time"
         lines.append(spread([(f" {head}", "bold")], [(COSTS, "dim")], page.width))
     for finding in costly[:most]:
         amount = units.duration_range(*finding.at_stake_ns)
@@ -239,12 +241,12 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, named: Collec
         title = f"{name_of(finding.title)} ({there})" if there else name_of(finding.title)
         lines += titled("     ", name_of(finding.code), title, amount, page)
     lines += more((len(costly) - most, "finding"))
-    told_of = page.wrapped(f"{MEASUREMENT}: {'; '.join(about)}.", first=" ", rest="   ") if about else []
-    return [*lines, *told_of]
+    lines += page.wrapped(f"{MEASUREMENT}: {'; '.join(about)}.", first=" ", rest="   ") if about else []
+    return lines
 
 
 def _untreated(diagnosis: Diagnosis) -> tuple[list[Finding], list[Finding]]:
-    """(findings that no treatment mends and that cost time of the step, those that cost it none)."""
+    """The findings that no treatment mends: (those that cost time of the step, those that cost none)."""
     treated = {code for prescription in worth_doing(diagnosis) for code in prescription.mends}
     left = [finding for finding in diagnosis.findings if finding.code not in treated]
     return [finding for finding in left if finding.at_stake_ns[1] > 0], [
@@ -253,14 +255,14 @@ def _untreated(diagnosis: Diagnosis) -> tuple[list[Finding], list[Finding]]:
 
 
 def nothing_found(diagnosis: Diagnosis) -> str:
-    """That no condition holds of the step itself, what it is bound by then, and what could not be looked at."""
+    """That nothing was found, what bounds the step, and how many conditions could not be checked."""
     text = f"Nothing to do was found: {_bound(diagnosis)}"
     unchecked = len(diagnosis.not_checked)
     return f"{text}. {units.things(unchecked, 'condition')} could not be checked." if unchecked else f"{text}."
 
 
 def _bound(diagnosis: Diagnosis) -> str:
-    """What bounds a step in which no condition holds."""
+    """What bounds a step without findings."""
     for side, (what, less) in AT_ROOF.items():
         share = words.share(diagnosis, side)
         if share > MOST:
@@ -273,10 +275,10 @@ def _bound(diagnosis: Diagnosis) -> str:
 
 
 def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
-    """What was tried and measured, beside what was predicted."""
+    """The trials: the measured savings beside the predicted ones."""
     if not diagnosis.trials:
         return []
-    lines: list[Line] = [spread([(" Tried", "bold")], [("saved (predicted)", "dim")], page.width)]
+    lines: list[Line] = [spread([(" Tried", "bold")], [("measured saving (predicted)", "dim")], page.width)]
     for trial in diagnosis.trials[:most]:
         lines.append(_trial(trial, page))
         lines += page.wrapped(sanitise(trial.why), first=INDENT, style="dim") if trial.why else []
@@ -295,7 +297,7 @@ def _trial(trial: Trial, page: Page) -> Line:
 
 
 def tried(trial: Trial) -> tuple[str, str, str, str]:
-    """The step before and after, what was saved, and what was predicted; "-" where that is not known."""
+    """The step before and after, the measured saving and the predicted one; "-" for what is not known."""
     predicted = "-" if trial.predicted_saving_ns is None else saving(trial.predicted_saving_ns)
     if trial.before_ns is None or trial.after_ns is None:
         return "-", "-", "-", predicted
@@ -304,7 +306,7 @@ def tried(trial: Trial) -> tuple[str, str, str, str]:
 
 
 def tail(unchecked: Iterable[NotChecked], notes: Sequence[str], page: Page, *, needs: int, most: int) -> list[Line]:
-    """What failed, what could not be looked at (by what it needs, at most `needs` of those), at most `most` notes."""
+    """What failed, what could not be checked (at most `needs` groups by what it needs), and at most `most` notes."""
     lacking, failures = by_need(unchecked)
     lines, groups = told(failures, page), list(lacking.items())
     if groups[:needs]:
@@ -317,7 +319,7 @@ def tail(unchecked: Iterable[NotChecked], notes: Sequence[str], page: Page, *, n
 
 
 def by_need(items: Iterable[NotChecked]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """(codes by what they need, what is said of each part that failed)."""
+    """(the codes by what they need, the error of each part that failed)."""
     lacking: dict[str, list[str]] = {}
     failures: dict[str, str] = {}
     for item in items:
@@ -330,17 +332,14 @@ def by_need(items: Iterable[NotChecked]) -> tuple[dict[str, list[str]], dict[str
 
 
 def told(failures: Mapping[str, str], page: Page) -> list[Line]:
-    """What gobrrr itself failed in."""
+    """What failed in gobrrr itself."""
     return page.wrapped(failed(failures), first=" ", rest="   ", style="red") if failures else []
 
 
 def failed(failures: Mapping[str, str]) -> str:
-    """What gobrrr itself failed in, with the errors, and what to do. `failures`: as in `guarded.Parts`."""
+    """What failed in gobrrr itself, with the errors, and what to do. `failures`: as in `guarded.Parts`."""
     by_error: dict[str, list[str]] = {}
-    for part, said in failures.items():
-        by_error.setdefault(said.removeprefix(f"{UNCHECKED}: "), []).append(part)
+    for part, error in failures.items():
+        by_error.setdefault(error.removeprefix(f"{UNCHECKED}: "), []).append(part)
     parts = "; ".join(f"{', '.join(names)} ({error})" for error, names in by_error.items())
-    return f"Could not be checked: {parts}. {A_DEFECT}"
-
-
-A_DEFECT = "The defect is in gobrrr, not in your program: please report it with what --debug prints."
+    return f"Could not be checked: {parts}. {OUR_DEFECT}"

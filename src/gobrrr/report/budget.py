@@ -1,4 +1,4 @@
-"""The budget on the screen: one aligned row a line, with time, share and bar; the rows add up to the step."""
+"""The budget on the terminal: one row per line, with time, share and bar; the rows add up to the step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from gobrrr.report import words
 from gobrrr.report.layout import Line, Page
 
 GROUP_CELLS, LABEL_CELLS, SHARE_CELLS = 16, 20, 7
+"""Widths of the columns, in terminal cells."""
+
 MOST_ROWS, MOST_BAR_CELLS = 11, 40
+"""Rows before the smaller lines are merged, and the longest bar; chosen."""
 
 # Green: at a roof. Yellow: could be faster. Red: nothing useful runs. The terminal's own colour: not known.
 STYLES = {
@@ -27,11 +30,12 @@ STYLES = {
     "other": "dim",
 }
 ORDER = tuple(words.GROUPS)
+"""Kinds of budget lines, as the table lists them."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row as it is shown; `kind` is the budget line's kind, or "other" for what was merged."""
+    """A row of the table; `kind` is the budget line's kind, or "other" for merged lines."""
 
     kind: str
     label: str
@@ -40,9 +44,9 @@ class Row:
 
 
 def rows(budget: Sequence[BudgetLine], tiny: float = words.TINY_SHARE, *, cpu: bool = False) -> list[Row]:
-    """The rows to show: in the order of the kinds, largest first within a kind.
+    """The rows to show, in the order of the kinds, largest first within a kind.
 
-    Lines under `tiny` share one row, "other". No time is lost: the rows sum to what the lines sum to.
+    Lines with a share under `tiny` are merged into one row, "other"; the rows have the same sum as the lines.
     """
     timed = sorted((line for line in budget if line.ns), key=lambda line: (ORDER.index(line.line), -line.ns))
     small = [line for line in timed if line.share < tiny]
@@ -61,10 +65,10 @@ def _names(lines: Sequence[BudgetLine]) -> str:
 
 
 def table(diagnosis: Diagnosis, page: Page, tiny: float = words.TINY_SHARE) -> list[Line]:
-    """The budget's rows; one sentence instead when there is none."""
+    """The budget's rows, or one sentence if there are none."""
     shown = rows(diagnosis.budget, tiny, cpu=diagnosis.device_model.on_host)
     if not shown:
-        return [[("   Where the time goes is unknown: no step could be taken apart.", "")]]
+        return [[("   Where the time goes is unknown: no step could be analysed.", "")]]
     largest = max(row.share for row in shown) or 1.0
     amounts = aligned([row.ns for row in shown])
     lines: list[Line] = []
@@ -87,6 +91,7 @@ def _line(row: Row, group: str, amount: str, largest: float, page: Page) -> Line
 
 
 _SCALES = ((1e10, 1e9, "s"), (1e6, 1e6, "ms"), (1e3, 1e3, "us"), (0.0, 1.0, "ns"))
+"""(the least sum in ns, ns per unit, the unit)."""
 
 
 def aligned(times_ns: Sequence[float]) -> list[str]:
@@ -95,7 +100,7 @@ def aligned(times_ns: Sequence[float]) -> list[str]:
     The unit is that of the sum: a line of 3 us in a step of 30 ms is 0.0 ms here (and merged with others like it).
     """
     total = sum(times_ns)
-    _, scale, unit = next(one for one in _SCALES if total >= one[0])
+    scale, unit = next((scale, unit) for least, scale, unit in _SCALES if total >= least)
     decimals = 2 if total / scale < 10 else 1
     texts = [f"{ns / scale:,.{decimals}f} {unit}" for ns in times_ns]
     width = max(9, *map(len, texts)) if texts else 0

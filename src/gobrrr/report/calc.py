@@ -1,4 +1,4 @@
-"""What `gobrrr calc` prints: one envelope, several machines beside each other, the article, the generations."""
+"""The pages of `gobrrr calc`: one envelope, several machines, the article, the generations of GPUs."""
 
 from __future__ import annotations
 
@@ -13,47 +13,50 @@ from gobrrr.report.terminal import knows_unicode
 from gobrrr.report.text import sanitise
 
 MOST_KERNELS = 9
+"""Kernels of a plan that are listed; chosen."""
 NAME_CELLS = 20
 MACHINE_CELLS = 16
 SHORTEST_BAR = 8
+"""Widths of the columns of names, and the narrowest column of bars, in terminal cells."""
 SHORTEST_NS = 10.0
-"""Below this a time is shown as such: what is shorter has no meaning for a kernel."""
+"""Shorter times are shown as "<0.01 us": they have no meaning for a kernel."""
 NARROW = 72
-"""Below this width a table leaves out what can be derived from its other columns."""
+"""In fewer columns, a table leaves out what follows from its other columns."""
 SHAPES_SHOWN = 4
+"""Tensors whose shapes are shown; chosen."""
 
 
-def envelope(one: Envelope, page: Page) -> list[Line]:
-    """One problem on one machine."""
-    lines = [*_head(one, page), [], *_verdict(one, page), [], *_plans(one, page)]
-    lines += [[], *_saving(one, page), *_balance(one.balance, page)]
-    drawn = sketch(one, page)
+def envelope(result: Envelope, page: Page) -> list[Line]:
+    """One problem on result machine."""
+    lines = [*_head(result, page), [], *_verdict(result, page), [], *_plans(result, page)]
+    lines += [[], *_saving(result, page), *_balance(result.balance, page)]
+    drawn = sketch(result, page)
     if drawn:
         lines += [[], *drawn]
-    if one.notes:
+    if result.notes:
         lines.append([])
-    for note in one.notes:
+    for note in result.notes:
         lines += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
     return lines
 
 
-def for_print(one: Envelope) -> str:
-    """The page as `print(envelope)` shows it: plain, 80 columns, in signs that standard output can encode."""
+def for_print(result: Envelope) -> str:
+    """The text of `print(envelope)`: plain, 80 columns, in characters that standard output can encode."""
     unicode = knows_unicode(getattr(sys.stdout, "encoding", None))
-    return plain(envelope(one, Page(glyphs=UNICODE if unicode else ASCII)))
+    return plain(envelope(result, Page(glyphs=UNICODE if unicode else ASCII)))
 
 
-def _head(one: Envelope, page: Page) -> list[Line]:
-    memory = page.joint.join([sanitise(one.machine), f"memory {units.rate(one.memory_bytes_per_s)}"])
-    roofs: list[Line] = [[(f"   {_roof(roof, page)}", "")] for roof in one.roofs]
-    return [*_title(one, page), *page.wrapped(memory, first="   "), *roofs]
+def _head(result: Envelope, page: Page) -> list[Line]:
+    memory = page.joint.join([sanitise(result.machine), f"memory {units.rate(result.memory_bytes_per_s)}"])
+    roofs: list[Line] = [[(f"   {_roof(roof, page)}", "")] for roof in result.roofs]
+    return [*_title(result, page), *page.wrapped(memory, first="   "), *roofs]
 
 
-def _title(one: Envelope, page: Page) -> list[Line]:
-    shapes = [f"{sanitise(name)} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in one.shapes.items()]
+def _title(result: Envelope, page: Page) -> list[Line]:
+    shapes = [f"{sanitise(name)} {'x'.join(map(str, shape)) or 'scalar'}" for name, shape in result.shapes.items()]
     more = [f"{len(shapes) - SHAPES_SHOWN} more"] if len(shapes) > SHAPES_SHOWN else []
-    title = page.wrapped(sanitise(one.what), first=" ", style="bold")
-    about = page.joint.join([one.dtype, *shapes[:SHAPES_SHOWN], *more])
+    title = page.wrapped(sanitise(result.what), first=" ", style="bold")
+    about = page.joint.join([result.dtype, *shapes[:SHAPES_SHOWN], *more])
     return [*title, *page.wrapped(about, first="   ")]
 
 
@@ -62,28 +65,28 @@ def _roof(roof: Roof, page: Page) -> str:
     return f"{roof.name} {units.rate(roof.flop_per_s, 'FLOP')}{ridge}"
 
 
-def _verdict(one: Envelope, page: Page) -> list[Line]:
-    bound = one.fused.bound
+def _verdict(result: Envelope, page: Page) -> list[Line]:
+    bound = result.fused.bound
     if bound is None:
         return [[(" UNKNOWN", "bold"), ("   a ceiling that this needs is not in the table", "")]]
-    before = one.unfused.bound
+    before = result.unfused.bound
     moved = f" ({before.upper()}-BOUND op by op)" if before and before != bound else ""
-    why = _why(one)
+    why = _why(result)
     first = f" {bound.upper()}-BOUND{moved}"
     if not why:
         return [[(first, "bold")]]
     return [[(first, "bold")], *page.wrapped(why, first="   ")]
 
 
-def _why(one: Envelope) -> str:
-    """The intensity against the ridge for a single kernel; the share of the floor for several."""
-    plan = one.fused
+def _why(result: Envelope) -> str:
+    """For a single kernel, its intensity against the ridge; for several, the share of the floor."""
+    plan = result.fused
     if len(plan.kernels) > 1:
         return f"{units.percent(plan.bound_share)} of the floor of its {units.things(plan.launches, 'kernel')}"
     kernel = plan.kernels[0]
-    ridge = _ridge(kernel, one.roofs)
+    ridge = _ridge(kernel, result.roofs)
     if ridge is None or not plan.flop_per_byte:
-        return "it moves bytes and computes nothing" if not kernel.flop else ""
+        return "it only moves bytes" if not kernel.flop else ""
     where = "under" if plan.flop_per_byte < ridge else "over"
     factor = max(ridge / plan.flop_per_byte, plan.flop_per_byte / ridge)
     text = f"{units.count(plan.flop_per_byte)} FLOP/byte, {units.count(_round(factor))} times {where} the ridge"
@@ -93,7 +96,7 @@ def _why(one: Envelope) -> str:
 
 
 def _ridge(kernel: Kernel, roofs: Sequence[Roof]) -> float | None:
-    """The ridge of the roof that the kernel meets first; of both, when it uses both units, the matrix unit's."""
+    """The ridge of the kernel's roof, that of the matrix unit if it uses both units."""
     named = [roof for roof in roofs if (kernel.matrix_dtype or "") in roof.name] if kernel.matrix_flop else list(roofs)
     return named[0].ridge if named else None
 
@@ -102,18 +105,18 @@ def _round(value: float) -> float:
     return float(f"{value:.2g}")
 
 
-def _plans(one: Envelope, page: Page) -> list[Line]:
+def _plans(result: Envelope, page: Page) -> list[Line]:
     lines: list[Line] = _columns("", "FLOP", "bytes", "FLOP/byte", "floor", "bound", page, style="dim")
-    same = one.unfused == one.fused
-    if same and len(one.fused.kernels) == 1:
-        return [*lines, *_kernels(one.fused, page)]
-    sections = [("fused", one.fused)] if same else [("op by op", one.unfused), ("fused", one.fused)]
+    same = result.unfused == result.fused
+    if same and len(result.fused.kernels) == 1:
+        return [*lines, *_kernels(result.fused, page)]
+    sections = [("fused", result.fused)] if same else [("op by op", result.unfused), ("fused", result.fused)]
     for name, plan in sections:
         many = f"{name}, {units.things(plan.launches, 'kernel')}"
         lines += _figures(many, units.flop(plan.flop), plan.bytes, plan.flop_per_byte, plan, page, style="bold")
         if len(plan.kernels) > 1:
             lines += _kernels(plan, page)
-    return [*lines, *_units(one, page)]
+    return [*lines, *_units(result, page)]
 
 
 def _figures(
@@ -137,16 +140,16 @@ def _floor(ns: float | None) -> str:
 def _columns(
     name: str, flop: str, moved: str, intensity: str, floor: str, bound: str, page: Page, *, style: str = ""
 ) -> list[Line]:
-    """A line of the table; a narrow page has no column for the intensity."""
+    """A row of the table; a narrow page has no column for the intensity."""
     cells = max(10, min(NAME_CELLS, page.width - 60))
     middle = f"{intensity:>10}" if page.width >= NARROW else ""
     figures = f" {flop:>11}{moved:>10}{middle}{floor:>12}  {bound}"
     return row(name, cells - 1, figures, styles=(style, style))
 
 
-def _units(one: Envelope, page: Page) -> list[Line]:
-    """FLOPs by unit, where both units have some."""
-    plans = [("op by op", one.unfused), ("fused", one.fused)]
+def _units(result: Envelope, page: Page) -> list[Line]:
+    """FLOPs by unit, if both units have some."""
+    plans = [("op by op", result.unfused), ("fused", result.fused)]
     if not any(plan.matrix_flop and plan.vector_flop for _, plan in plans):
         return []
     parts = [f"{name} {units.flop(plan.matrix_flop)} and {units.flop(plan.vector_flop)}" for name, plan in plans]
@@ -172,20 +175,20 @@ def _flop(kernel: Kernel) -> str:
     return units.flop(kernel.flop)
 
 
-def _saving(one: Envelope, page: Page) -> list[Line]:
-    if one.unfused == one.fused:
-        many = one.fused.launches > 1
+def _saving(result: Envelope, page: Page) -> list[Line]:
+    if result.unfused == result.fused:
+        many = result.fused.launches > 1
         text = "Nothing here can be fused." if many else "One kernel: there is nothing to fuse."
         return [[(f" {text}", "")]]
     spared = (
-        f"{units.bytes_(one.saved_bytes)} of traffic and "
-        f"{units.things(one.unfused.launches - one.fused.launches, 'launch')}"
+        f"{units.bytes_(result.saved_bytes)} of traffic and "
+        f"{units.things(result.unfused.launches - result.fused.launches, 'launch')}"
     )
-    if one.saved_ns is None or one.speedup is None or one.saved_ns < SHORTEST_NS:
+    if result.saved_ns is None or result.speedup is None or result.saved_ns < SHORTEST_NS:
         return page.wrapped(f"Fusion saves {spared}.", first=" ")
     text = (
-        f"Fusion saves {units.duration(one.saved_ns)} of {units.duration(one.unfused.floor_ns)} "
-        f"({units.count(_three_digits(one.speedup))} times as fast at best): {spared}."
+        f"Fusion saves {units.duration(result.saved_ns)} of {units.duration(result.unfused.floor_ns)} "
+        f"({units.count(_three_digits(result.speedup))} times as fast at best): {spared}."
     )
     return page.wrapped(text, first=" ")
 
@@ -207,26 +210,26 @@ def _balance(balance: Balance | None, page: Page) -> list[Line]:
 
 
 def across(many: Sequence[Envelope], page: Page) -> list[Line]:
-    """The same problem on several machines, and whether the bound changes."""
+    """The same problem on several machines, and whether its bound changes."""
     lines = _title(many[0], page)
     lines += [[], *_across("", "memory", "peak", "ridge", "op by op", "fused", "bound", page, style="dim")]
-    lines += [line for one in many for line in _machine(one, page)]
+    lines += [line for result in many for line in _machine(result, page)]
     return [*lines, [], *_changes(many, page), *_marks(many, page)]
 
 
-def _machine(one: Envelope, page: Page) -> list[Line]:
-    roof = one.roofs[0] if one.roofs else None
+def _machine(result: Envelope, page: Page) -> list[Line]:
+    roof = result.roofs[0] if result.roofs else None
     peak = units.rate(roof.flop_per_s, "FLOP") if roof else "-"
     ridge = units.count(roof.ridge) if roof else "-"
-    memory, bound = units.rate(one.memory_bytes_per_s), one.fused.bound or "?"
-    alone, fused = _floor(one.unfused.floor_ns), _floor(one.fused.floor_ns)
-    return _across(sanitise(one.machine), memory, peak, ridge, alone, fused, bound, page)
+    memory, bound = units.rate(result.memory_bytes_per_s), result.fused.bound or "?"
+    alone, fused = _floor(result.unfused.floor_ns), _floor(result.fused.floor_ns)
+    return _across(sanitise(result.machine), memory, peak, ridge, alone, fused, bound, page)
 
 
 def _across(
     name: str, memory: str, peak: str, ridge: str, alone: str, fused: str, bound: str, page: Page, *, style: str = ""
 ) -> list[Line]:
-    """A line of the table; a narrow page has no columns for the peak and for the floor op by op."""
+    """A row of the table; a narrow page has no columns for the peak and for the floor op by op."""
     wide = page.width >= NARROW
     peaks, floors = (f"{peak:>13}", f"{alone:>10}") if wide else ("", "")
     figures = f"{memory:>10}{peaks}{ridge:>6}{floors}{fused:>10} {bound}"
@@ -235,10 +238,10 @@ def _across(
 
 def _changes(many: Sequence[Envelope], page: Page) -> list[Line]:
     bounds: dict[str, list[str]] = {}
-    unknown = [sanitise(one.machine) for one in many if one.fused.bound is None]
-    for one in many:
-        if one.fused.bound is not None:
-            bounds.setdefault(one.fused.bound, []).append(sanitise(one.machine))
+    unknown = [sanitise(result.machine) for result in many if result.fused.bound is None]
+    for result in many:
+        if result.fused.bound is not None:
+            bounds.setdefault(result.fused.bound, []).append(sanitise(result.machine))
     parts = [f"{bound}-bound on {', '.join(names)}" for bound, names in bounds.items()]
     text = f"The bound changes: {'; '.join(parts)}." if len(parts) > 1 else ""
     if len(parts) == 1:
@@ -249,22 +252,22 @@ def _changes(many: Sequence[Envelope], page: Page) -> list[Line]:
 
 
 def _marks(many: Sequence[Envelope], page: Page) -> list[Line]:
-    named = [f"{one.machine}: {one.roofs[0].name}" for one in many if one.roofs]
+    named = [f"{result.machine}: {result.roofs[0].name}" for result in many if result.roofs]
     if not named:
         return []
-    kinds = {one.roofs[0].name for one in many if one.roofs}
+    kinds = {result.roofs[0].name for result in many if result.roofs}
     text = f"peak: {next(iter(kinds))}" if len(kinds) == 1 else f"peaks: {'; '.join(map(sanitise, named))}"
     return page.wrapped(text, first=" ", style="dim")
 
 
-def article(one: Article, page: Page) -> list[Line]:
-    """Claim by claim, then the tables."""
+def article(facts: Article, page: Page) -> list[Line]:
+    """The article's claims beside computed figures, then its tables."""
     lines: list[Line] = [[(" The article's arithmetic, computed", "bold")], []]
-    for claim in one.claims:
+    for claim in facts.claims:
         lines += _claim(claim, page)
-    good = sum(claim.agrees for claim in one.claims)
-    lines += [[], [(f" {good} of {len(one.claims)} computed figures agree with the article's.", "")]]
-    return [*lines, [], *_a100(one.a100, page), [], *_doubling(one, page)]
+    good = sum(claim.agrees for claim in facts.claims)
+    lines += [[], [(f" {good} of {len(facts.claims)} computed figures agree with the article's.", "")]]
+    return [*lines, [], *_a100(facts.a100, page), [], *_doubling(facts, page)]
 
 
 def _claim(claim: Claim, page: Page) -> list[Line]:
@@ -293,11 +296,11 @@ def _a100(peaks: Sequence[Peak], page: Page) -> list[Line]:
     return lines
 
 
-def _doubling(one: Article, page: Page) -> list[Line]:
+def _doubling(facts: Article, page: Page) -> list[Line]:
     cells = max(20, min(46, page.width - 34))
     head = f"   {'':<{cells}}{'CPU':>6}{'memory':>8}{'LAN':>6}{'disk':>6}"
     lines: list[Line] = [[(" The article's table of improvements", "bold")], [(head, "dim")]]
-    for each in one.doubling:
+    for each in facts.doubling:
         digits = 2 if each.row.startswith("Annual") else 1
         values = (each.processor, each.memory_module, each.lan, each.disk)
         shown = [f"{value:.{digits}f}" if value is not None else "--" for value in values]
@@ -308,8 +311,8 @@ def _doubling(one: Article, page: Page) -> list[Line]:
 
 
 def generations(many: Sequence[Generation], page: Page) -> list[Line]:
-    """Bars of FLOP a byte by year."""
-    most = max(one.matrix_ratio for one in many)
+    """FLOP per byte of GPUs by year, with bars."""
+    most = max(generation.matrix_ratio for generation in many)
     head = f" {'year':<6}{'':<17}{'dense 16-bit':>14}{'memory':>11}{'FLOP/byte':>11}"
     lines: list[Line] = [[(" Compute over bandwidth, GPU by GPU", "bold")], [], [(head, "dim")]]
     room = page.width - 62

@@ -1,4 +1,4 @@
-"""What `gobrrr explain` knows: the conditions and the treatments, by code and by name."""
+"""The catalogue behind `gobrrr explain`: conditions by code, treatments by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gobrrr.report.text import sanitise
 
 
 def codes() -> dict[str, dict[str, str]]:
-    """What `explain` knows: {"conditions": {code: title}, "treatments": {name: title}}."""
+    """What `explain` can explain: {"conditions": {code: title}, "treatments": {name: title}}."""
     conditions, treatments = _catalogues()
     return {
         "conditions": {condition.code: condition.title for condition in conditions},
@@ -20,7 +20,7 @@ def codes() -> dict[str, dict[str, str]]:
 
 
 def explain(code: str) -> str:
-    """What a condition ("O01") or a treatment is, in Markdown. Raises UsageError with the nearest codes."""
+    """Explain a condition ("O01") or a treatment, in Markdown. Raises UsageError, which names similar codes."""
     conditions, treatments = _catalogues()
     wanted = _key(code)
     for condition in conditions:
@@ -31,7 +31,9 @@ def explain(code: str) -> str:
             text = _headed(treatment.name, treatment.explanation)
             paste = treatment.code_to_paste.strip()
             return text if not paste or paste in text else f"{text}\n\n```python\n{paste}\n```"
-    raise UsageError(_unknown_code(code, [one.code for one in conditions] + [one.name for one in treatments]))
+    raise UsageError(
+        _unknown_code(code, [condition.code for condition in conditions] + [treatment.name for treatment in treatments])
+    )
 
 
 def _catalogues() -> tuple[Sequence[Any], Sequence[Any]]:
@@ -50,13 +52,13 @@ def _headed(title: str, explanation: str) -> str:
 
 
 def _title(treatment: Any) -> str:
-    """A treatment's title: its own, or its explanation's first line."""
+    """A treatment's title, or the first line of its explanation."""
     first = str(treatment.explanation).strip().splitlines() or [""]
     return str(getattr(treatment, "title", "") or first[0].lstrip("# ").rstrip("."))
 
 
 def _unknown_code(code: str, known: Sequence[str]) -> str:
-    by_key = {_key(one): one for one in known}
+    by_key = {_key(name): name for name in known}
     close = [by_key[key] for key in difflib.get_close_matches(_key(code), by_key, n=4, cutoff=0.5)]
     hint = f"did you mean {', '.join(close)}?" if close else "gobrrr explain lists all codes"
     return f"{sanitise(code)}: no condition or treatment of that name; {hint}"

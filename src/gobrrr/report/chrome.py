@@ -25,11 +25,11 @@ CATEGORIES = {
     Kind.MEMCPY: "gpu_memcpy",
     Kind.MEMSET: "gpu_memset",
 }
-"""The categories that torch.profiler gives; records of waits and of the profiler's own work are left out."""
+"""The categories that torch.profiler writes; events of waits and of the profiler itself are left out."""
 
 
 def kept(events: EventTable, rows: I8) -> I8:
-    """The rows in the order of the file, without some: those named, and what is only in a trace of the profiler's."""
+    """The event rows in the order of the file, without `rows` and without kinds that have no category."""
     shown = np.isin(events.kind, [int(kind) for kind in CATEGORIES])
     shown[rows] = False
     order = np.flatnonzero(shown)
@@ -41,13 +41,13 @@ def save(
     events: EventTable, path: str | PathLike[str], *, title: str = "", device: str | None = None,
     placed: Placed | None = None,
 ) -> None:  # fmt: skip
-    """Write a timeline of devices of one name; gzipped where the file's ends in .gz. `placed`: the places of the
-    program that its events lie in, which become tracks of their own. Raises UsageError where it can't be written."""
+    """Write a timeline, gzipped if `path` ends in .gz. `device`: the name of its devices. `placed`: the places of the
+    program that the events lie in; they become tracks of their own. Raises UsageError if it can't be written."""
     target = Path(path)
     document = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "deviceProperties": [{"id": one, "name": device} for one in _devices(events)] if device else [],
+        "deviceProperties": [{"id": number, "name": device} for number in _devices(events)] if device else [],
         "gobrrr": {"what": "a replayed timeline: estimated, not recorded", "change": title},
         "traceEvents": [*_names(events, device), *_events(events), *_arrows(events), *_places(events, placed)],
     }
@@ -56,13 +56,13 @@ def save(
 
 
 def _devices(events: EventTable) -> list[int]:
-    """The ids of the devices that work."""
-    found: list[int] = np.unique(events.device[events.of(*DEVICE_KINDS)]).tolist()
-    return found
+    """The ids of the devices that have work."""
+    ids: list[int] = np.unique(events.device[events.of(*DEVICE_KINDS)]).tolist()
+    return ids
 
 
 def _names(events: EventTable, name: str | None) -> Iterator[dict[str, Any]]:
-    """What Perfetto calls the rows: the host's threads under one process, each device's streams under another."""
+    """Names of the tracks in Perfetto: one process with the host's threads, one per device with its streams."""
     yield _named("process_name", 0, 0, "host")
     for index, thread in enumerate(events.threads):
         yield _named("thread_name", 0, index, thread)
@@ -78,13 +78,13 @@ def _places(events: EventTable, placed: Placed | None) -> Iterator[dict[str, Any
     if placed is None:
         return
     pid = _pid(max(events.device[events.of(*DEVICE_KINDS)].tolist(), default=0) + 1)
-    found = list(slices(events, placed, pid))
-    if not found:
+    entries = list(slices(events, placed, pid))
+    if not entries:
         return
     yield _named("process_name", pid, 0, "places of the program")
-    for thread in sorted({one["tid"] for one in found}):
+    for thread in sorted({entry["tid"] for entry in entries}):
         yield _named("thread_name", pid, thread, f"places of {events.threads[thread]}")
-    yield from found
+    yield from entries
 
 
 def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _events(events: EventTable) -> Iterator[dict[str, Any]]:
 
 
 def _arrows(events: EventTable) -> Iterator[dict[str, Any]]:
-    """From each launch to its work, as torch.profiler draws them; none back in time, to work that was moved ahead."""
+    """Arrows from launches to their work, as torch.profiler draws them; none to work moved before its launch."""
     launches = {
         int(events.correlation[row]): row for row in events.of(Kind.RUNTIME).tolist() if events.correlation[row] > 0
     }

@@ -1,4 +1,4 @@
-"""The places of the program as a track of a Chrome trace: what each thread of the host is in, from the program down."""
+"""The places of the program as tracks of a Chrome trace: for each host thread, the places it is in over time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from gobrrr.report.text import sanitise
 from gobrrr.report.tree import SOURCE
 
 HOLDS = "holds the step"
+"""Marks the place with most of the step's time."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The places of a diagnosis. `of_event`: for each event the place that it lies in; -1 of what the device does."""
+    """The places of a diagnosis. `of_event`: for each event the place that it lies in (-1 for device work)."""
 
     nodes: list[PlaceNode]
     held_by: int | None
@@ -29,24 +30,26 @@ class Placed:
 
 @dataclass
 class _Open:
+    """A slice that has begun."""
+
     place: int
     start: int
     end: int
 
 
 def slices(events: EventTable, placed: Placed, pid: int) -> Iterator[dict[str, Any]]:
-    """The slices of each thread, as entries of a Chrome trace; neighbours in the same place are one.
+    """The slices of each thread, as entries of a Chrome trace; neighbours in the same place are merged.
 
-    An operation of the backward pass is where its forward operation is. What an operation calls itself is not told.
+    An operation of the backward pass lies where its forward operation does. Calls inside an operation are left out.
     """
     paths = [_path(placed.nodes, node) for node in placed.nodes]
     rows = np.flatnonzero(placed.of_event > 0)
     rows = rows[np.lexsort((events.start_ns[rows] - events.end_ns[rows], events.start_ns[rows]))]
     for thread in np.unique(events.thread[rows]).tolist():
-        mine = rows[events.thread[rows] == thread]
-        columns = (events.start_ns[mine], events.end_ns[mine], placed.of_event[mine])
-        for one in _joined(zip(*(each.tolist() for each in columns), strict=True), paths):
-            yield _slice(placed, one, pid, thread)
+        own = rows[events.thread[rows] == thread]
+        columns = (events.start_ns[own], events.end_ns[own], placed.of_event[own])
+        for span in _joined(zip(*(column.tolist() for column in columns), strict=True), paths):
+            yield _slice(placed, span, pid, thread)
 
 
 def _path(nodes: list[PlaceNode], node: PlaceNode) -> list[int]:
@@ -70,22 +73,22 @@ def _joined(entries: Iterator[tuple[int, int, int]], paths: list[list[int]]) -> 
             common += 1
         if common < len(path):
             yield from _closed(stack, common, start)
-        for one in stack[:common]:
-            one.end = max(one.end, end)
+        for span in stack[:common]:
+            span.end = max(span.end, end)
         stack += [_Open(inner, start, end) for inner in path[common:]]
     yield from _closed(stack, 0, None)
 
 
 def _closed(stack: list[_Open], depth: int, at: int | None) -> Iterator[_Open]:
-    """Take what is deeper than `depth` from the stack; none of it reaches beyond `at`."""
+    """Pop the slices deeper than `depth` from the stack and end them at `at`."""
     while len(stack) > depth:
-        one = stack.pop()
-        one.end = one.end if at is None else min(one.end, at)
-        yield one
+        span = stack.pop()
+        span.end = span.end if at is None else min(span.end, at)
+        yield span
 
 
-def _slice(placed: Placed, one: _Open, pid: int, thread: int) -> dict[str, Any]:
-    node = placed.nodes[one.place]
+def _slice(placed: Placed, span: _Open, pid: int, thread: int) -> dict[str, Any]:
+    node = placed.nodes[span.place]
     args: dict[str, Any] = {"place": node.id, "kind": node.kind}
     if node.source:
         args["source"] = sanitise(node.source)
@@ -98,14 +101,14 @@ def _slice(placed: Placed, one: _Open, pid: int, thread: int) -> dict[str, Any]:
         "name": f"{named(node)} ({HOLDS})" if held else named(node),
         "pid": pid,
         "tid": thread,
-        "ts": one.start / 1e3,
-        "dur": (one.end - one.start) / 1e3,
+        "ts": span.start / 1e3,
+        "dur": (span.end - span.start) / 1e3,
         "args": args | ({"held_by": True} if held else {}),
     }
 
 
 def named(node: PlaceNode) -> str:
-    """What a place is called on the track: a line and a function with where they stand."""
+    """The name of a place on its track; of a line or a function with its file and line."""
     source = SOURCE.fullmatch(node.source or "") if node.kind in ("function", "line") else None
     if source is None:
         return bare(node)

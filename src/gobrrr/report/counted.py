@@ -1,4 +1,4 @@
-"""A count on one screen: FLOPs and bytes three ways, what is in them, and what could not be counted."""
+"""The counts of a step on the terminal: FLOPs and bytes three ways, the largest operations, what is not counted."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from gobrrr.report.layout import DEFAULT_WIDTH, Line, Page, fold, plain
 from gobrrr.report.text import sanitise
 
 LABEL, FIGURE = 12, 12
+"""Widths of the columns, in terminal cells."""
+
 MOST_OPS = 8
 MOST_UNKNOWN = 6
+"""Operations with the most FLOPs, and names of uncounted operations, that are shown; chosen."""
 
 WORDS = (
-    ("model", "flop_model", units.flop, "what the maths needs"),
-    ("executed", "flop_executed", units.flop, "what the kernels do, each product once"),
-    ("hardware", "flop_hardware", units.flop, "with what they compute again"),
-    ("contractions", "flop_contraction", units.flop, "of the model's: what most counters count"),
+    ("model", "flop_model", units.flop, "needed by the maths"),
+    ("executed", "flop_executed", units.flop, "done by the kernels, without recomputation"),
+    ("hardware", "flop_hardware", units.flop, "done by the kernels, with recomputation"),
+    ("contractions", "flop_contraction", units.flop, "matmul, convolution, attention: what most counters count"),
     ("as run", "bytes_as_run", units.bytes_, "each call reads its inputs and writes its outputs"),
-    ("fused", "bytes_fused", units.bytes_, "chains that a compiler joins, once"),
-    ("compulsory", "bytes_compulsory", units.bytes_, "inputs and outputs of whole regions alone"),
-    ("peak", "peak_bytes", units.bytes_, "held by tensors at once"),
+    ("fused", "bytes_fused", units.bytes_, "as run, with pointwise chains fused by a compiler"),
+    ("compulsory", "bytes_compulsory", units.bytes_, "inputs and outputs of the largest fusible regions"),
+    ("peak", "peak_bytes", units.bytes_, "most memory held by tensors at once"),
 )
+"""(label, field of the record, its formatter, meaning)."""
 
 
 def for_print(counted: Counted) -> str:
-    """What `print` shows: plain, 80 columns."""
+    """The text that `print` shows: plain, 80 columns."""
     return plain(lines(counted, Page(width=DEFAULT_WIDTH)))
 
 
 def lines(counted: Counted, page: Page) -> list[Line]:
-    """The page."""
+    """The page of a count."""
     calls = sum(counted.calls.values())
     head: Line = [
         (f" {sanitise(counted.target) or 'a step'}", "bold"),
@@ -39,7 +43,7 @@ def lines(counted: Counted, page: Page) -> list[Line]:
     for word, field, text, meaning in WORDS:
         figure = text(getattr(counted, field))
         found.append([(f" {word:<{LABEL}} {figure:>{FIGURE}}  ", ""), (meaning, "dim")])
-    found += [[], [(" The most FLOP", "bold")]]
+    found += [[], [(" Operations with the most FLOP", "bold")]]
     found += [line for op in counted.ops[:MOST_OPS] if op.flop for line in _op(op, page)]
     found += [[], *page.wrapped(certainty(counted), first=" ")]
     for note in counted.notes:
@@ -53,11 +57,12 @@ def _op(op: CountedOp, page: Page) -> list[Line]:
 
 
 def certainty(counted: Counted) -> str:
-    """How sure the counts are, and which operations are missing from them."""
+    """How the calls were counted, and which operations were not."""
     known = ", ".join(f"{n:,} {word}" for word, n in sorted(counted.calls.items(), key=lambda item: -item[1]))
     if not counted.unknown:
-        return f"Calls: {known}. None is unknown."
+        return f"Calls: {known}. All were counted."
     names = sorted(counted.unknown.items(), key=lambda item: -item[1])
     shown = ", ".join(f"{sanitise(name)} ({n})" for name, n in names[:MOST_UNKNOWN])
     more = f" and {len(names) - MOST_UNKNOWN} more" if len(names) > MOST_UNKNOWN else ""
-    return f"Calls: {known}. Not counted, and in none of the sums: {shown}{more}. A rule is three lines: docs/rules.md."
+    uncounted = f"Not counted, and in none of the sums: {shown}{more}"
+    return f"Calls: {known}. {uncounted}. To add a rule in three lines: docs/rules.md."

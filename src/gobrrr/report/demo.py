@@ -1,4 +1,4 @@
-"""The demonstration's table: what was found beside what was wrong by design, predicted beside measured."""
+"""The demonstration's table: the regime found beside the built-in fault, predicted times beside measured ones."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ import msgspec
 from gobrrr import units
 from gobrrr.errors import InputError
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.report.layout import Line, Page, fold, row, spread
+from gobrrr.report import layout
+from gobrrr.report.layout import Line, Page, fold, spread
 from gobrrr.report.terminal import interval
 from gobrrr.report.text import sanitise
 from gobrrr.system.paths import without_home
 
 NAME_CELLS, REGIME_CELLS, PREDICTED_CELLS, MEASURED_CELLS = 26, 14, 22, 17
+"""Widths of the columns, in terminal cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What is known of a shipped trace from outside it: its fault and its step times without the profiler, in ms.
+    """What was measured beside a shipped trace: its built-in fault and its step times without the profiler.
 
-    `measured_ms` are two ways to time the same step (a synchronize after each one, and without). None: not known.
+    `measured_ms`: the same step timed with a synchronize after each step, and without. None: not known.
     """
 
     regime: str | None
@@ -34,7 +36,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class DemoRow:
-    """One trace's answer beside its truth."""
+    """One trace's diagnosis beside its truth."""
 
     name: str
     diagnosis: Diagnosis
@@ -60,9 +62,9 @@ def shipped(names: Sequence[str] | None = None) -> list[tuple[Path, Truth]]:
 
 
 def truths(folder: Path, suffix: str) -> dict[str, Truth]:
-    """What is known of each trace `NAME` + `suffix` in `folder`; {} where there is none.
+    """The truth of each trace `NAME` + `suffix` in `folder`; {} if there is none.
 
-    Read from the folder's truth.json (faulty and fixed workloads) and labels.json (public models).
+    It is read from the folder's truth.json (faulty and fixed workloads) and labels.json (public models).
     """
     names = sorted(path.name.removesuffix(suffix) for path in folder.glob(f"*{suffix}"))
     workloads, models = (_read(folder / name) for name in ("truth.json", "labels.json"))
@@ -92,49 +94,49 @@ def _truth(name: str, workloads: dict[str, Any], models: dict[str, Any]) -> Trut
 
 
 def heading(folder: Path, page: Page) -> list[Line]:
-    """What the answers that follow are, and where their traces lie."""
-    said = f"Each answer is that of gobrrr diagnose FILE for a trace in {sanitise(without_home(str(folder)))}."
-    return [[(" Traces of an H100, shipped with gobrrr", "bold")], *page.wrapped(said, first=" "), []]
+    """An introduction to the answers, with the folder of their traces."""
+    text = f"Each answer is the output of gobrrr diagnose FILE for a trace in {sanitise(without_home(str(folder)))}."
+    return [[(" Traces of an H100, shipped with gobrrr", "bold")], *page.wrapped(text, first=" "), []]
 
 
 def live_heading(page: Page, *, has_torch: bool) -> list[Line]:
-    """What the last answer is of; without torch, why there is none."""
-    said = f"The answer is that of gobrrr diagnose {EXAMPLE}."
+    """An introduction to the last answer; without torch, why there is none."""
+    text = f"This is the output of gobrrr diagnose {EXAMPLE}."
     if not has_torch:
-        said = "torch is not installed here: with it, a small step is run and diagnosed as well."
-    return [[], [(" A step that is run here: a small language model in training", "bold")],
-            *page.wrapped(said, first=" "), []]  # fmt: skip
+        text = "torch is not installed here; with it, the demonstration also runs and diagnoses a small step."
+    return [[], [(" A step that is run here: training a small language model", "bold")],
+            *page.wrapped(text, first=" "), []]  # fmt: skip
 
 
 def table(rows: Sequence[DemoRow], page: Page) -> list[Line]:
-    """Two lines a trace: the figures, and the fault that was built in."""
+    """Two lines per trace: the figures, and the built-in fault."""
     lines: list[Line] = [
-        spread([(" Found, beside what is known from outside the trace", "bold")], [], page.width),
+        spread([(" The answers beside what was measured", "bold")], [], page.width),
         *_columns("trace", "regime found", "without the profiler", "measured", "dim"),
     ]
-    for one in rows:
-        lines += _row(one, page)
-    within = [one for one in rows if _covered(one)]
-    judged = [one for one in rows if one.truth.measured_ms and one.diagnosis.unprofiled_wall_ns.value is not None]
+    for row in rows:
+        lines += _row(row, page)
+    within = [row for row in rows if _covered(row)]
+    judged = [row for row in rows if row.truth.measured_ms and row.diagnosis.unprofiled_wall_ns.value is not None]
     if judged:
-        text = f"The predicted interval holds a measured time for {len(within)} of {len(judged)}."
+        text = f"The predicted interval contains a measured time for {len(within)} of {len(judged)} traces."
         lines += [[], [(f" {text}", "")]]
     return fold(lines, page.width)
 
 
-def _row(one: DemoRow, page: Page) -> list[Line]:
-    wall, measured = one.diagnosis.unprofiled_wall_ns, one.truth.measured_ms
+def _row(row: DemoRow, page: Page) -> list[Line]:
+    wall, measured = row.diagnosis.unprofiled_wall_ns, row.truth.measured_ms
     predicted = units.duration(wall.value) + (f" ({interval(wall)})" if wall.value is not None else "")
     seen = units.duration_range(*(ms * 1e6 for ms in sorted(measured))) if measured else "?"
-    lines = _columns(sanitise(one.name), one.diagnosis.regime, predicted, seen, "")
-    if one.truth.what:
-        built = "" if _agrees(one) else f" (built to be {one.truth.regime}-bound)"
-        lines += page.wrapped(f"{one.truth.what}{built}", first="   ", style="dim")
+    lines = _columns(sanitise(row.name), row.diagnosis.regime, predicted, seen, "")
+    if row.truth.what:
+        built = "" if _agrees(row) else f" (built to be {row.truth.regime}-bound)"
+        lines += page.wrapped(f"{row.truth.what}{built}", first="   ", style="dim")
     return lines
 
 
 def _agrees(row: DemoRow) -> bool:
-    """Whether the regime is the one that was built in; waiting for input is a kind of overhead."""
+    """Whether the regime found is the built-in one; waiting for input counts as overhead."""
     found = row.diagnosis.regime
     return row.truth.regime in (None, found) or (found, row.truth.regime) == ("input", "overhead")
 
@@ -148,4 +150,4 @@ def _covered(row: DemoRow) -> bool:
 
 def _columns(name: str, regime: str, predicted: str, measured: str, style: str) -> list[Line]:
     text = f" {regime:<{REGIME_CELLS}}{predicted:>{PREDICTED_CELLS}}{measured:>{MEASURED_CELLS}}"
-    return row(name, NAME_CELLS - 1, text, styles=(style, style))
+    return layout.row(name, NAME_CELLS - 1, text, styles=(style, style))

@@ -1,4 +1,4 @@
-"""What a place of the step does, in words: which of its times is the largest, and what there is known of it."""
+"""What a place of the step does, in words: the largest parts of its time, with details where they are known."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from gobrrr.report.text import sanitise, short_name
 from gobrrr.report.tree import Places, at_line
 
 ALSO = 0.25
-"""A second cause is told from this share of the place on."""
+"""From this share of the place on, a second cause is named; chosen."""
 
 MOSTLY = 0.5
-"""What has more than this of a cause is named for it."""
+"""A function with more than this share of a cause is named for it."""
 
 LEAST = 0.1
 MOST_OPS = 3
-"""Operations of a function that are named: so many, with so much of it at least."""
+"""At most this many operations of a function are named, each with at least this share of it; chosen."""
 
 DEVICE = "device"
+"""The key of the device's time among the causes of a place."""
 
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>[^ >]+)")
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\(\d+\): (?P<function>.+)", re.DOTALL)
+"""How the profiler writes built-in functions and Python frames."""
 
 CALLS = (
     (r"tensor|as_tensor|asarray|array|stack|fromiter|vstack|hstack", "builds tensors or arrays from Python objects"),
@@ -37,14 +39,14 @@ CALLS = (
     (r"item|tolist|numpy|cpu", "takes values out of tensors"),
     (r"collect", "collects garbage"),
 )  # fmt: skip
-"""Names of functions -> what they do. A function of another name is called by its name."""
+"""(pattern of names, what such functions do). A function that matches none is called by its name."""
 
 READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal")
 """Operations whose result the host waits for."""
 
 
 def does(tree: Places, node: PlaceNode, *, cpu: bool) -> str:
-    """What the place does, with all within it. `cpu`: whether operations are computed by the processor itself."""
+    """What the place does, with all places within it. `cpu`: whether operations run on the host's processor."""
     if node.kind == "input":
         return _prepares(tree, node, cpu=cpu)
     text = _causes(tree, node, node.device_ns, node.host_ns, node.step_ns, cpu=cpu)
@@ -59,20 +61,18 @@ def does(tree: Places, node: PlaceNode, *, cpu: bool) -> str:
 
 
 def _called_back(tree: Places, node: PlaceNode) -> str:
-    """The program's own function with most of a place in which a library calls it: a hook of the backward pass."""
+    """The function of the program with most of a place, if a library calls it there: a hook of the backward pass."""
     calls = [node] if node.kind == "call" else list(tree.outermost(node, "call"))
-    inner = [each for call in calls for each in tree.outermost(call, "function")]
-    most = max(inner, key=lambda each: each.step_ns, default=node)
-    if most is node or most.step_ns < ALSO * node.step_ns:
+    functions = [function for call in calls for function in tree.outermost(call, "function")]
+    largest = max(functions, key=lambda function: function.step_ns, default=node)
+    if largest is node or largest.step_ns < ALSO * node.step_ns:
         return ""
-    where = at_line(most.source)
-    return (
-        f"; {units.percent(tree.share(most.step_ns))} in {sanitise(called(most))}(), {sanitise(where)}, which it calls"
-    )
+    name, source = sanitise(called(largest)), sanitise(at_line(largest.source))
+    return f"; {units.percent(tree.share(largest.step_ns))} in {name}(), {source}, which it calls"
 
 
 def _prepares(tree: Places, node: PlaceNode, *, cpu: bool) -> str:
-    """What the input consists of."""
+    """Who waits for the input, and the largest parts of preparing it."""
     inner = sorted(tree.below(node), key=lambda each: -each.step_ns)[:MOST_OPS]
     names = ", ".join(bare(each) for each in inner)
     made = f"; {names} and what is between them" if names else ""
@@ -80,7 +80,7 @@ def _prepares(tree: Places, node: PlaceNode, *, cpu: bool) -> str:
 
 
 def own(tree: Places, node: PlaceNode) -> str:
-    """What the place does beside the places within it."""
+    """What the place does apart from the places within it."""
     host: dict[str, float] = dict(node.host_ns)
     for inner in tree.below(node):
         for cause, ns in inner.host_ns.items():
@@ -102,14 +102,12 @@ def _causes(tree: Places, node: PlaceNode, device: float, host: Mapping[str, flo
 
 
 def _told(amounts: Mapping[str, float], whole: float, words: Mapping[str, str], tree: Places) -> str:
-    """The largest of the amounts, and the second where it is large."""
+    """The largest of the amounts in words, and the second if it is large."""
     ranked = sorted(amounts.items(), key=lambda item: -item[1])
-    first = ranked[0]
     texts = {**OTHER, **words}
-    told = texts.get(first[0], first[0])
     if len(ranked) > 1 and ranked[1][1] >= ALSO * whole:
         return "; ".join(f"{texts.get(cause, cause)} ({units.percent(tree.share(ns))})" for cause, ns in ranked[:2])
-    return told
+    return texts.get(ranked[0][0], ranked[0][0])
 
 
 OTHER = {
@@ -122,10 +120,11 @@ OTHER = {
     "host_compute": "computes on the host",
     "unexplained": "no host event was recorded meanwhile",
 }
+"""Causes of which no details are known -> what the place does."""
 
 
 def bare(node: PlaceNode) -> str:
-    """The name of a place without what the profiler puts around it."""
+    """The name of a place without the profiler's decoration."""
     if found := _BUILT_IN.match(node.name):
         return f"{sanitise(found['name'])}()"
     if node.kind == "call" and (found := _FRAME.fullmatch(node.name)):
@@ -138,7 +137,7 @@ def bare(node: PlaceNode) -> str:
 
 
 def called(node: PlaceNode) -> str:
-    """The name of a function alone; "" of what is none."""
+    """The name of a function alone; "" for other places."""
     if node.kind not in ("call", "function"):
         return ""
     found = _BUILT_IN.match(node.name)
@@ -149,18 +148,18 @@ def called(node: PlaceNode) -> str:
 
 
 def made_of(tree: Places, node: PlaceNode, said: str = "") -> str:
-    """The operations with most of a place whose lines are not known, but for those that `said` names; "" for none."""
+    """The largest operations of a place, without those that `said` names already; "" for none."""
     amounts: dict[str, float] = defaultdict(float)
-    for each in tree.outermost(node, "op"):
-        amounts[each.name] += each.step_ns
+    for op in tree.outermost(node, "op"):
+        amounts[op.name] += op.step_ns
     ranked = sorted(amounts.items(), key=lambda item: -item[1])
-    told = [
+    parts = [
         f"{short_name(name)} {units.percent(tree.share(ns))}"
         for name, ns in ranked[:MOST_OPS]
         if ns >= LEAST * node.step_ns
     ]
-    told = [part for part in told if part not in said]
-    return f"; of that {', '.join(told)}" if told else ""
+    parts = [part for part in parts if part not in said]
+    return f"; of that {', '.join(parts)}" if parts else ""
 
 
 def _computes(tree: Places, node: PlaceNode, *, cpu: bool) -> str:
@@ -193,7 +192,7 @@ def _launches(tree: Places, node: PlaceNode, ns: float, *, cpu: bool) -> str:
 
 
 def _python(tree: Places, node: PlaceNode) -> str:
-    """What holds the host in Python, by the function that has most of that time."""
+    """What the host does in Python, by the function with most of that time."""
     whole = node.host_ns.get("python", 0)
     deepest = None
     for each in tree.inside(node):

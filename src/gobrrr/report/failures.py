@@ -1,4 +1,4 @@
-"""What ends a run, in one line on standard error; and the tracebacks of what failed, where they are asked for."""
+"""Errors that end a run, as one line on standard error; their tracebacks under --debug."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ INTERNAL_ERROR = 70
 
 
 def complain(message: str, status: int) -> int:
-    """Print the message, safe for a terminal and in one line unless that is narrower, and return the status."""
+    """Print the message on standard error, safe for a terminal and wrapped to its width; return the status."""
     from gobrrr.report.text import sanitise  # it lays text out: not for `--help`
 
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     line = f"gobrrr: {sanitise(message)}".encode(encoding, "replace").decode(encoding)
     line = _wrapped(line)
-    if sys.stderr is not None:  # where it is closed there is nobody to tell
+    if sys.stderr is not None:
         with suppress(OSError, ValueError):
             print(line, file=sys.stderr)
     return status
 
 
 def _wrapped(line: str) -> str:
-    """A line between words at the width of a terminal; elsewhere as it is, for whatever reads it."""
+    """A line wrapped to the width of the terminal; unchanged if standard error is not a terminal."""
     with suppress(OSError, ValueError, AttributeError):
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns
@@ -40,15 +40,15 @@ def _wrapped(line: str) -> str:
 
 
 class _Tracebacks(logging.Handler):
-    """Prints what is logged on whatever standard error is then."""
+    """Prints log records on the current standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One message, with its traceback."""
+        """Print one message with its traceback."""
         print(self.format(record), file=sys.stderr)
 
 
 def show_tracebacks() -> None:
-    """From here on the tracebacks of what fails in gobrrr are printed on standard error."""
+    """From now on, print the tracebacks of errors in gobrrr on standard error."""
     if not tracebacks_shown():
         LOG.addHandler(_Tracebacks())
         LOG.setLevel(logging.DEBUG)
@@ -56,7 +56,7 @@ def show_tracebacks() -> None:
 
 @contextmanager
 def no_tracebacks_left() -> Iterator[None]:
-    """After the block they are printed no longer."""
+    """Undo `show_tracebacks` after the block."""
     try:
         yield
     finally:
@@ -66,24 +66,24 @@ def no_tracebacks_left() -> Iterator[None]:
 
 
 def tracebacks_shown() -> bool:
-    """Whether they are printed."""
+    """Whether tracebacks are printed."""
     return any(isinstance(handler, _Tracebacks) for handler in LOG.handlers)
 
 
 def internal(error: Exception) -> int:
-    """A bug in gobrrr."""
+    """Report a bug in gobrrr, and return its exit status."""
     return complain(about(error), INTERNAL_ERROR)
 
 
 def about(error: Exception) -> str:
-    """A bug in gobrrr: its kind, and how to see where."""
+    """One line about a bug in gobrrr: its kind, and how to see where."""
     LOG.debug("internal error", exc_info=error)
     hint = "gobrrr --debug COMMAND ... shows where; please report it"
     return f"internal error: {type(error).__name__}: {str(error)[:500]} ({hint})"
 
 
 def unwritable(error: OSError) -> int:
-    """The system refuses a read or a write that no command expects to fail: most often standard output is full."""
+    """Report an unexpected error of the system on a read or a write, such as a full disk; return the exit status."""
     LOG.debug("the system refused a read or a write", exc_info=error)
     with suppress(OSError, ValueError):
         close_stdout()  # what is left in its buffer would fail again at exit
@@ -92,6 +92,6 @@ def unwritable(error: OSError) -> int:
 
 
 def close_stdout() -> int:
-    """The reader is gone (`gobrrr ... | head`): what it wanted was printed."""
+    """The reader of standard output is gone (`gobrrr ... | head`): write nothing more, and succeed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -1,4 +1,4 @@
-"""What holds the step: up to three places of the program that have most of its time, each with what it does."""
+"""What holds the step: up to three places of the program with most of its time, and what each does."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from gobrrr.report.text import name_of, sanitise
 from gobrrr.report.tree import SOURCE, Places, at_line
 
 MOST = 3
-"""Places that are told."""
+"""Places that are shown; chosen."""
 
 SMALLEST = 0.05
-"""A place with less of the step than this is not told: the first ones hold it."""
+"""A further place below this share of the step is not shown; chosen."""
 
 SAME = 0.9
-"""A place with so much of the line that it lies in stands for the line."""
+"""A place with at least this share of its line is shown as the line; chosen."""
 
 LABEL = " held by  "
+"""What stands before the first place."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """One place as a reader sees it. `where`: "train.py:28", "" where it is not known; `what`: the line's text, the
-    function or the operation; `does`: what it does, in words."""
+    """One place as it is shown. `where`: "train.py:28", or "" if it is not known; `what`: the line's text, the function
+    or the operation; `does`: what it does, in words."""
 
     id: int
     where: str
@@ -39,7 +40,7 @@ class Held:
 
 
 def held(diagnosis: Diagnosis) -> list[Held]:
-    """The places that hold the step, the one that has most of it first; empty where no place is known."""
+    """The places with most of the step, largest first; empty if no places are known."""
     if diagnosis.held_by is None or not diagnosis.places or diagnosis.places[0].step_ns <= 0:
         return []
     tree, cpu = Places(diagnosis.places), diagnosis.device_model.on_host
@@ -47,50 +48,50 @@ def held(diagnosis: Diagnosis) -> list[Held]:
     split = first.kind == "program" or tree.has_lines(first)
     places = _one_a_line(tree, [*([] if split else [first]), *_beside(tree, first, within=split)])
     others = [_of_place(tree, place, cpu=cpu) for place in places]
-    told = [] if split else [others.pop(0)]
+    shown = [] if split else [others.pop(0)]
     whole = first if split or first.parent is None else diagnosis.places[first.parent]
     if (split or first.kind == "op") and (rest := _of_rest(tree, whole)) is not None:
         others.append(rest)
     others.sort(key=lambda other: -other.share)
-    told += [other for other in others if other.share >= SMALLEST]
-    return told[:MOST] or [_of_place(tree, first, cpu=cpu)]
+    shown += [other for other in others if other.share >= SMALLEST]
+    return shown[:MOST] or [_of_place(tree, first, cpu=cpu)]
 
 
 def without_frames(diagnosis: Diagnosis) -> str:
-    """Why no source lines are told, and how to get them; "" where they are."""
+    """Why no source lines are shown, and how to get them; "" if they are."""
     if not diagnosis.places or diagnosis.origin == "static" or any(place.source for place in diagnosis.places):
         return ""
     if diagnosis.origin == "trace":
-        return "no Python frames: with_stack=True gives functions, gobrrr run lines"
+        return "no Python frames: with_stack=True records functions, gobrrr run lines"
     return "no Python frames were recorded"
 
 
 def lines(diagnosis: Diagnosis, page: Page, *, most: int = MOST) -> list[Line]:
-    """The places on the screen: the share, where, what stands there, and below it what it does."""
+    """The places on the terminal: the share, the position, the code there, and what it does."""
     result: list[Line] = []
-    for one in held(diagnosis)[:most]:
-        result += _told(one, LABEL if not result else " " * len(LABEL), page)
+    for place in held(diagnosis)[:most]:
+        result += _entry(place, LABEL if not result else " " * len(LABEL), page)
     missing = without_frames(diagnosis)
     if result and missing:
         result += page.wrapped(f"({missing})", first=" " * len(LABEL), style="dim")
     return result
 
 
-def _told(one: Held, label: str, page: Page) -> list[Line]:
-    lead = f"{label}{units.percent(one.share):>6}  "
-    what = f"{one.where}  {name_of(one.what)}" if one.where else name_of(one.what)
-    whole: Line = [(lead, ""), (what, "bold"), (f"  {one.does}", "")]
+def _entry(place: Held, label: str, page: Page) -> list[Line]:
+    lead = f"{label}{units.percent(place.share):>6}  "
+    what = f"{place.where}  {name_of(place.what)}" if place.where else name_of(place.what)
+    whole: Line = [(lead, ""), (what, "bold"), (f"  {place.does}", "")]
     if length(whole) <= page.width:
         return [whole]
     indent = " " * len(lead)
     return [
         *page.wrapped(what, first=lead, rest=indent, style="bold"),
-        *page.wrapped(one.does, first=indent, rest=f"{indent}  "),
+        *page.wrapped(place.does, first=indent, rest=f"{indent}  "),
     ]
 
 
 def _beside(tree: Places, first: PlaceNode, *, within: bool) -> Iterator[PlaceNode]:
-    """Other places: what lies in those around the first one, and in the first one itself where it is split."""
+    """Other places: those around the first one, and those in it if it is split."""
     inner = first
     for around in tree.path(first):
         for node in tree.below(around):
@@ -100,7 +101,7 @@ def _beside(tree: Places, first: PlaceNode, *, within: bool) -> Iterator[PlaceNo
 
 
 def _one_a_line(tree: Places, places: list[PlaceNode]) -> list[PlaceNode]:
-    """The places, with the line itself for those of them that lie on one line."""
+    """The places, with those on the same line replaced by the line."""
     lines = [line if (line := tree.of_line(place)) is not None else place for place in places]
     several = Counter(line.id for line in lines)
     return list(
@@ -118,7 +119,7 @@ def _of_place(tree: Places, node: PlaceNode, *, cpu: bool) -> Held:
 
 
 def _of_rest(tree: Places, node: PlaceNode) -> Held | None:
-    """What the place has of its own, beside the places in it that are told."""
+    """The place's own time, apart from the places within it that are shown."""
     if not node.own_ns:
         return None
     where, what = _named(tree, node)
@@ -127,7 +128,7 @@ def _of_rest(tree: Places, node: PlaceNode) -> Held | None:
 
 
 def _named(tree: Places, node: PlaceNode) -> tuple[str, str]:
-    """(where it is, what stands there)."""
+    """(its position, the code there)."""
     source = SOURCE.fullmatch(node.source or "")
     where = at_line(node.source)
     if node.kind == "function" and source:

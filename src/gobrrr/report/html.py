@@ -1,7 +1,7 @@
 """The diagnosis as one HTML file that needs no network: the page's parts, its style, its script and the chart library.
 
-A Diagnosis is all that it reads, so a saved one gives the same page. The only texts in it are those of the record,
-less the folder of the trace.
+It reads the Diagnosis alone, so a saved one gives the same page. It shows no more of the trace's path than the file's
+name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SCRIPTS = ("units", "page", "budget", "roofline", "timeline", "tables", "modules
 
 
 def render(diagnosis: Diagnosis) -> str:
-    """The whole page as text. Raises ValueError where the record has no JSON form."""
+    """The whole page as text. Raises ValueError if the record has no JSON form."""
     diagnosis = json.decode(json.to_json(diagnosis))  # so that a saved record gives the same page, to the byte
     parts = Parts()
     links = [
@@ -70,7 +70,7 @@ def render(diagnosis: Diagnosis) -> str:
 
 
 def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
-    """Write the page to `path`, whole or not at all. Raises UsageError when it can't be written."""
+    """Write the page to `path`, atomically. Raises UsageError if it can't be written."""
     write(path, render(diagnosis).encode("utf-8"))
 
 
@@ -102,12 +102,12 @@ def _asset(name: str) -> str:
 
 
 def _style(diagnosis: Diagnosis) -> str:
-    """The page's style, with that of the panels that the record fills."""
+    """The page's style, with those of the panels that it has."""
     return "".join([_asset("page.css"), own("totals.css"), *(own(f"{name}.css") for name in _panels(diagnosis))])
 
 
 def _script(diagnosis: Diagnosis) -> str:
-    """The page's scripts, with those of the panels that the record fills."""
+    """The page's scripts, with those of the panels that it has."""
     parts = "\n".join(
         [*(_asset(f"{name}.js") for name in SCRIPTS), *(own(f"{name}.js") for name in _panels(diagnosis))]
     )
@@ -115,7 +115,7 @@ def _script(diagnosis: Diagnosis) -> str:
 
 
 def _panels(diagnosis: Diagnosis) -> list[str]:
-    """The panels with a style and a script of their own that this page has."""
+    """The panels of this page that have a style and a script of their own."""
     filled = {
         "flame": flame.has_places(diagnosis),
         "machines": diagnosis.machines,
@@ -141,6 +141,7 @@ NAVIGATION = (
     ("unchecked", "Not checked"),
     ("machine", "Machine"),
 )
+"""(id of the section, its name in the navigation), in the order of the page."""
 
 
 def _top(diagnosis: Diagnosis) -> Markup:
@@ -149,7 +150,10 @@ def _top(diagnosis: Diagnosis) -> Markup:
     absent |= {"live"} if diagnosis.times is None else set()
     absent |= {"machines"} if not diagnosis.machines else set()
     absent |= {"what-if"} if not what_if.offers(diagnosis) else set()
-    names = {**dict(NAVIGATION), **({"machine": "Versions"} if diagnosis.machines else {})}  # not Machines, Machine
+    names = {
+        **dict(NAVIGATION),
+        **({"machine": "Versions"} if diagnosis.machines else {}),
+    }  # "Machines" and "Machine" would be mistaken
     absent |= {"flame"} if not flame.has_places(diagnosis) else set()
     links = [el("a", name, href=f"#{target}") for target, name in names.items() if target not in absent]
     theme = el("button", "Theme: auto", type="button", id="theme", class_="needs-script")

@@ -1,4 +1,4 @@
-"""The diagnosis as JSON (format 1): strict, with keys in the order of the records, and back."""
+"""A diagnosis to and from JSON (format 1)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gobrrr.system.paths import bytes_without_home
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:
-    """The contract's JSON, indented, ending in a newline, and without anybody's home folder.
+    """The JSON, indented, with a newline at the end and without the user's home folder in paths.
 
-    JSON has no NaN and no infinity: where None is allowed they are null ("not known"). Raises ValueError where they
+    JSON has no NaN and no infinity: they become null ("not known") where None is allowed. Raises ValueError if they
     stand in a field that must be a number.
     """
     try:
@@ -34,7 +34,7 @@ def to_json(diagnosis: Diagnosis) -> bytes:
 
 
 def plain_number(value: Any) -> Any:
-    """A numpy scalar as Python's own number; msgspec's hook. Raises NotImplementedError for any other type."""
+    """A numpy scalar as a Python number: msgspec's hook. Raises NotImplementedError for other types."""
     if hasattr(value, "item"):
         return value.item()
     raise NotImplementedError(f"{type(value).__name__} has no JSON form")
@@ -51,9 +51,9 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
-    """Write the diagnosis to `path`, whole or not at all.
+    """Write the diagnosis to `path`, atomically.
 
-    Raises UsageError when the folder is missing or can't be written.
+    Raises UsageError if the folder is missing or can't be written.
     """
     files.check_writable(path)
     files.write(path, to_json(diagnosis))
@@ -62,8 +62,7 @@ def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Diagnosis:
     """Read a diagnosis that `save` or `--json` wrote.
 
-    Raises InputError, in one line, when the file can't be read, is of a newer format, is no diagnosis, or holds what
-    can't be in one.
+    Raises InputError, in one line, if the file can't be read, has a newer format, or is not a sound diagnosis.
     """
     name = _shown(Path(path))
     try:
@@ -83,12 +82,12 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     from gobrrr.observe.source import open_target
 
-    with open_target(str(path)) as stream:  # it may be that nothing writes to it
+    with open_target(str(path)) as stream:  # does not hang if nothing writes to it
         return stream.read()
 
 
 class _Probe(msgspec.Struct):
-    """What tells a diagnosis from other JSON."""
+    """The keys that distinguish a diagnosis from other JSON."""
 
     format: Any = None
     regime: Any = None
@@ -115,7 +114,7 @@ def _check(probe: _Probe, name: str) -> None:
     if not isinstance(probe.format, int) or probe.regime is None:
         raise InputError(f"{name}: not a saved diagnosis (no format and regime in it)")
     if probe.format > FORMAT:
-        raise InputError(f"{name}: format {probe.format}, and this gobrrr reads {FORMAT}: update gobrrr to read it")
+        raise InputError(f"{name}: format {probe.format}, but this version of gobrrr reads {FORMAT}: update gobrrr")
     if probe.format < 1:
         raise InputError(f"{name}: format {probe.format} does not exist")
 

@@ -1,4 +1,4 @@
-"""A page is lines of styled spans: laid out once, then printed plain or in colour."""
+"""A page as lines of styled spans: laid out once, then printed plain or in colour."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from rich.cells import cell_len
 from gobrrr.report.text import shorten, wrap
 
 Span = tuple[str, str]
-"""Text and its style, in rich's words; "" is the terminal's own."""
+"""Text and its style, as rich names it; "" is the terminal's default."""
 Line = list[Span]
 
 CODE = "cyan"
-"""The style of what is there to be pasted: a line with it is never broken by the layout."""
+"""The style of code to paste: the layout never breaks a line with it."""
 
 MIN_WIDTH, MAX_WIDTH, DEFAULT_WIDTH = 60, 120, 80
+"""Columns of a page: what can be laid out, and the width of plain text."""
 
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The signs beyond letters; `eighths` are the ends of a bar, from one eighth of a cell to seven."""
+    """The special characters; `eighths` are the ends of a bar, from one eighth of a cell to seven."""
 
     dot: str
     ellipsis: str
@@ -36,18 +37,18 @@ ASCII = Glyphs("-", "...", "#", "", "->")
 
 @dataclass(frozen=True)
 class Page:
-    """What every section needs to lay itself out."""
+    """The width and the characters that a section is laid out with."""
 
     width: int = DEFAULT_WIDTH
     glyphs: Glyphs = UNICODE
 
     @property
     def joint(self) -> str:
-        """What stands between the parts of a line."""
+        """The separator between the parts of a line."""
         return f" {self.glyphs.dot} "
 
     def cut(self, text: str, width: int) -> str:
-        """A name in a table, shortened to `width` cells. Never what a reader is to act on: that is wrapped."""
+        """A name in a table, shortened to `width` cells. Text that a reader must act on is wrapped instead."""
         return shorten(text, width, self.glyphs.ellipsis)
 
     def wrapped(self, text: str, *, first: str, rest: str = "", style: str = "") -> list[Line]:
@@ -57,7 +58,7 @@ class Page:
         return [[(first if at == 0 else rest, ""), (part, style)] for at, part in enumerate(parts)]
 
     def bar(self, share: float, cells: int) -> str:
-        """A bar of `share` (0 to 1) of `cells`; what is above nothing shows at least the smallest sign there is."""
+        """A bar of `share` (0 to 1) of `cells`; a positive share shows at least the smallest character."""
         share = min(1.0, max(0.0, share))
         if not self.glyphs.eighths:
             return self.glyphs.block * max(int(share * cells + 0.5), share > 0)
@@ -72,15 +73,15 @@ def length(line: Iterable[Span]) -> int:
 
 
 def spread(left: Line, right: Line, width: int) -> Line:
-    """`left` and `right` at the two ends of a line of `width` cells, at least two spaces apart."""
+    """`left` and `right` at the ends of a line of `width` cells, at least two spaces apart."""
     gap = max(2, width - length(left) - length(right))
     return [*left, (" " * gap, ""), *right]
 
 
 def row(name: str, cells: int, rest: str, *, lead: str = " ", styles: tuple[str, str] = ("", "")) -> list[Line]:
-    """A table's row: a name that its column has no room for stands whole on a line of its own, above the figures.
+    """A table's row; a name that is too long for its column stands on a line of its own, above the figures.
 
-    `styles`: of the name, of the figures.
+    `styles`: of the name and of the figures.
     """
     if cell_len(name) <= cells:
         return [[(f"{lead}{name}{' ' * (cells - cell_len(name))}", styles[0]), (rest, styles[1])]]
@@ -88,12 +89,12 @@ def row(name: str, cells: int, rest: str, *, lead: str = " ", styles: tuple[str,
 
 
 def fits(left: Line, right: Line, width: int) -> bool:
-    """Whether the two stand on one line with a gap of two."""
+    """Whether both fit on one line with a gap of two."""
     return length(left) + length(right) + 2 <= width
 
 
 def fold(lines: Iterable[Line], width: int) -> list[Line]:
-    """The lines, each longer than `width` cells going on below; code stays as it is: it is pasted."""
+    """The lines, wrapped to `width` cells; code stays as it is, since it is pasted."""
     return [part for line in lines for part in _folded(line, width)]
 
 
@@ -114,23 +115,23 @@ def _folded(line: Line, width: int) -> list[Line]:
 
 
 def _hanging(text: str, indent: int, width: int) -> list[str]:
-    """The parts of a line: the first with the spaces that it begins with, room for two more before the others."""
+    """The parts of a line: the first with its indent, the others short enough for two more spaces."""
     room = max(8, width - min(indent + 2, width // 2))
     first, *_ = wrap(text.strip(), width - indent)
     return [" " * indent + first, *wrap(text[indent + len(first) :].strip(), room)]
 
 
 def _spans(text: str, styles: list[str]) -> Line:
-    """`text` as spans: neighbours of one style together."""
+    """`text` as spans; neighbouring characters of one style are merged."""
     out: Line = []
-    for one, style in zip(text, styles, strict=True):
+    for character, style in zip(text, styles, strict=True):
         if out and out[-1][1] == style:
-            out[-1] = (out[-1][0] + one, style)
+            out[-1] = (out[-1][0] + character, style)
         else:
-            out.append((one, style))
+            out.append((character, style))
     return out
 
 
 def plain(lines: Iterable[Line]) -> str:
-    """The lines as text without a style; no space at a line's end."""
+    """The lines as text without styles and trailing spaces."""
     return "\n".join("".join(part for part, _ in line).rstrip() for line in lines)

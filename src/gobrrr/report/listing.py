@@ -1,4 +1,4 @@
-"""Lists for reading: the codes that can be explained, and a machine's ceilings with their sources."""
+"""Lists on the terminal: the codes that can be explained, and a machine's ceilings with their sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ LETTERS = {
     "R": "Capacity and recomputation",
     "Q": "Quality of the measurement itself",
 }
+"""First letter of a condition's code -> its group."""
+
 CODE_CELLS = 6
+"""Width of the column of codes."""
 
 
 def codes(conditions: Mapping[str, str], treatments: Mapping[str, str], page: Page) -> list[Line]:
@@ -30,7 +33,7 @@ def codes(conditions: Mapping[str, str], treatments: Mapping[str, str], page: Pa
         lines += _group(LETTERS.get(letter, letter), group, CODE_CELLS, page)
     widest = max((len(name) for name in treatments), default=0) + 2
     lines += _group("Treatments", treatments, widest, page)
-    return [*lines, [(" gobrrr explain CODE shows one of them in full", "dim")]]
+    return [*lines, [(" gobrrr explain CODE explains one of them", "dim")]]
 
 
 def _group(title: str, group: Mapping[str, str], cells: int, page: Page) -> list[Line]:
@@ -42,32 +45,32 @@ def _group(title: str, group: Mapping[str, str], cells: int, page: Page) -> list
     return [*lines, []]
 
 
-def machine(one: Machine, page: Page) -> list[Line]:
-    """A machine's ceilings, each with where it is from; a ceiling that is not known says so."""
-    about = page.joint.join(part for part in (one.vendor, one.architecture) if part)
-    lines: list[Line] = [[(f" {one.name}", "bold"), (f"{page.joint}{about}" if about else "", "")]]
-    for dtype, ceiling in one.matrix_flop_per_s.items():
+def machine(sheet: Machine, page: Page) -> list[Line]:
+    """A machine's ceilings, each with its provenance, or "unknown"."""
+    about = page.joint.join(part for part in (sheet.vendor, sheet.architecture) if part)
+    lines: list[Line] = [[(f" {sheet.name}", "bold"), (f"{page.joint}{about}" if about else "", "")]]
+    for dtype, ceiling in sheet.matrix_flop_per_s.items():
         lines.append(_ceiling(f"matrix units, {dtype}", units.rate(ceiling.value, "FLOP"), ceiling, page))
-    for dtype, ceiling in one.vector_flop_per_s.items():
+    for dtype, ceiling in sheet.vector_flop_per_s.items():
         lines.append(_ceiling(f"vector units, {dtype}", units.rate(ceiling.value, "FLOP"), ceiling, page))
     rates = (
-        ("memory bandwidth", one.memory_bytes_per_s),
-        ("cache bandwidth", one.cache_bytes_per_s),
-        ("links, both directions", one.link_bytes_per_s),
-        ("host, one direction", one.host_bytes_per_s),
+        ("memory bandwidth", sheet.memory_bytes_per_s),
+        ("cache bandwidth", sheet.cache_bytes_per_s),
+        ("links, both directions", sheet.link_bytes_per_s),
+        ("host, sheet direction", sheet.host_bytes_per_s),
     )
-    sizes = (("memory", one.memory_bytes), ("last cache", one.cache_bytes))
+    sizes = (("memory", sheet.memory_bytes), ("last cache", sheet.cache_bytes))
     lines += [_ceiling(name, units.rate(_value(ceiling)), ceiling, page) for name, ceiling in rates]
     lines += [_ceiling(name, units.bytes_(_value(ceiling)), ceiling, page) for name, ceiling in sizes]
-    lines.append([(f"   {'processors':<28}{units.count(one.processors):>14}", "")])
-    if one.observer is not None:
-        lines += observer(one.observer, page)
-    return [*lines, *_sources(one, page)]
+    lines.append([(f"   {'processors':<28}{units.count(sheet.processors):>14}", "")])
+    if sheet.observer is not None:
+        lines += observer(sheet.observer, page)
+    return [*lines, *_sources(sheet, page)]
 
 
 def observer(costs: ObserverCosts, page: Page) -> list[Line]:
-    """What the profiler adds to the host's time by kind of event, one row for each set of its switches."""
-    lines: list[Line] = [[("   the profiler adds, an event", "")]]
+    """What the profiler adds to the host's time for each kind of event, one row per set of profiler options."""
+    lines: list[Line] = [[("   the profiler adds per event", "")]]
     for mode, cost in costs.modes.items():
         events = page.joint.join(
             f"{kind} {values.text(ns * 1e-9, 's')}" for kind, ns in _events(cost) if ns is not None
@@ -94,14 +97,16 @@ def _ceiling(name: str, value: str, ceiling: Ceiling | None, page: Page) -> Line
     return [(text, ""), (ceiling.provenance if ceiling else "", "dim")]
 
 
-def _sources(one: Machine, page: Page) -> list[Line]:
-    """Each source once, and the notes."""
-    rates = (one.memory_bytes_per_s, one.cache_bytes_per_s, one.link_bytes_per_s, one.host_bytes_per_s)
-    flops = (*one.matrix_flop_per_s.values(), *one.vector_flop_per_s.values())
-    ceilings = [ceiling for ceiling in (*flops, *rates, one.memory_bytes, one.cache_bytes, one.observer) if ceiling]
+def _sources(sheet: Machine, page: Page) -> list[Line]:
+    """The sources, each once, and the notes."""
+    rates = (sheet.memory_bytes_per_s, sheet.cache_bytes_per_s, sheet.link_bytes_per_s, sheet.host_bytes_per_s)
+    flops = (*sheet.matrix_flop_per_s.values(), *sheet.vector_flop_per_s.values())
+    ceilings = [
+        ceiling for ceiling in (*flops, *rates, sheet.memory_bytes, sheet.cache_bytes, sheet.observer) if ceiling
+    ]
     lines: list[Line] = []
     for source in dict.fromkeys(ceiling.source for ceiling in ceilings if ceiling.source):
         lines += page.wrapped(f"source: {sanitise(source)}", first=" ", rest="   ", style="dim")
-    for note in one.notes:
+    for note in sheet.notes:
         lines += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
     return lines

@@ -1,4 +1,4 @@
-"""A measured machine on the screen: each figure beside the datasheet's, the cliffs of its caches, its roofline."""
+"""A measured machine on the terminal: its figures beside the datasheet's, plots by size, and its roofline."""
 
 from __future__ import annotations
 
@@ -32,18 +32,23 @@ GROUPS = {
     "dispatch": "Framework dispatch, on tensors of a few elements",
     "python": "Python, one thread",
 }
+"""Group of measurements -> its heading, in the order of the page."""
+
 NAME, FIGURE, SPREAD = 24, 15, 8
+"""Widths of the columns, in terminal cells."""
 HEAD = f"   {'':<{NAME}}{'measured':>{FIGURE}}{'spread':>{SPREAD}}{'datasheet':>14}{'ratio':>7}"
 ROOFS = ("bfloat16", "float16", "tf32", "float32", "float64")
+"""Number types whose matmul peak is a roof of the roofline."""
 AT_LEAST = ">= "
 """In front of a lower bound."""
 WIDE_SPREAD = 0.1
-"""Quartiles further apart than this share of the median are called out."""
+"""A spread above this share of the median is pointed out; chosen."""
 LEAST_INTENSITY, OCTAVES = 2.0**-4, 18
+"""The roofline begins at this intensity (FLOP/B) and has a sample per doubling."""
 
 
 def pages(found: Sequence[Measurement], page: Page) -> list[Line]:
-    """`lines` of each, with the datasheet of its device where there is one."""
+    """The page of each measurement, compared with the datasheet of its device if there is one."""
     out: list[Line] = []
     for measurement in found:
         sheet = _sheet(measurement)
@@ -64,10 +69,10 @@ def for_json(measured: Measurement) -> dict[str, Any]:
 
 
 def save_roofline(measured: Measurement, path: Path) -> None:
-    """Draw the roofline into an SVG file. Raises UsageError where no ceiling is known."""
+    """Draw the roofline into an SVG file. Raises UsageError if no ceiling is known."""
     plot = roofline(machine_of(measured, _sheet(measured)))
     if plot is None:
-        raise UsageError("no roofline: the peaks or the bandwidth were not measured, or too unsteadily; try again")
+        raise UsageError("no roofline: the peaks or the bandwidth were not measured, or varied too much; try again")
     write(path, draw(plot).encode())
 
 
@@ -76,7 +81,7 @@ def _sheet(measured: Measurement) -> Machine | None:
 
 
 def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page) -> list[Line]:
-    """The whole answer: what was measured, the pictures, what was not measured and why, and notes."""
+    """The page of one measurement: figures, plots, what was not measured and why, and notes."""
     out: list[Line] = [*_head(measured, page), *_busy(measured, page), []]
     for group, title in GROUPS.items():
         out += _group(title, [row for row in rows if row.group == group])
@@ -88,14 +93,14 @@ def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page
 
 
 def _busy(measured: Measurement, page: Page) -> list[Line]:
-    """That others used the machine meanwhile, and what becomes of the figures."""
+    """That other programs used the machine meanwhile, and which figures are affected."""
     shared, names = busiest(measured), [f"{entry.group} {entry.name}" for entry in doubtful(measured)]
     if shared is None:
         return []
     said = f"The machine was busy: {shared.in_words()}."
     if names:
-        said += f" Lower bounds because of it, or because repeats differ: {', '.join(names)}."
-        said += " A diagnosis on this machine measures them again when it is quiet; so does `gobrrr machine`."
+        said += f" These are lower bounds because of it, or because repeats differ: {', '.join(names)}."
+        said += " They are measured again by `gobrrr machine`, or by a diagnosis here, when the machine is quiet."
     return page.wrapped(said, first=" ! ", style="yellow")
 
 
@@ -138,7 +143,9 @@ def _above(rows: Sequence[Row], page: Page) -> list[Line]:
     if not found:
         return []
     names = ", ".join(f"{row.group} {row.name} ({row.ratio:.2f} of it)" for row in found)
-    said = f"Above the datasheet: {names}. One of the two is wrong, or the clock ran above the one it assumes."
+    said = (
+        f"Above the datasheet: {names}. Either figure may be wrong, or the clock ran faster than the datasheet assumes."
+    )
     return [*page.wrapped(said, first=" ! "), []]
 
 
@@ -147,13 +154,13 @@ def _wide(rows: Sequence[Row], page: Page) -> list[Line]:
     found = [f"{row.group} {row.name} ({spread(row.amount)})" for row in wide]
     if not found:
         return []
-    return [*page.wrapped(f"Wide spread, read with care: {', '.join(found)}.", first=" ! "), []]
+    return [*page.wrapped(f"Wide spread, so less certain: {', '.join(found)}.", first=" ! "), []]
 
 
 def _feet(measured: Measurement, page: Page) -> list[Line]:
-    said = "Spread: distance of the quartiles over the median."
+    said = "Spread: interquartile range over the median."
     if doubtful(measured):
-        said += f" {AT_LEAST.strip()}: the best of the repeats; the machine may do more."
+        said += f" {AT_LEAST.strip()}: a lower bound, the best of the repeats."
     out: list[Line] = page.wrapped(said, first=" ", style="dim")
     for skipped in measured.skipped:
         said = f"not measured: {sanitise(skipped.what)}: {sanitise(skipped.why)}"
@@ -164,7 +171,7 @@ def _feet(measured: Measurement, page: Page) -> list[Line]:
 
 
 def plots(measured: Measurement, roofs: Machine) -> list[Plot]:
-    """Matmul by size, bandwidth by working set, the all-reduce by message, and the roofline: those that there are."""
+    """The plots: matmul by size, bandwidth by working set, all-reduce by message size, and the roofline."""
     matmuls = [curve for curve in measured.curves if curve.name.startswith("matmul")]
     others = [curve for curve in measured.curves if not curve.name.startswith("matmul")]
     found = [_plot("Matmul by size", matmuls)] if matmuls else []
@@ -182,14 +189,14 @@ def _plot(title: str, curves: Sequence[Curve]) -> Plot:
         y=curves[0].y_unit,
         y_unit=curves[0].y_unit,
         series=tuple(
-            Series(name=names[curve.name], points=tuple((each.x, each.y.value) for each in curve.points))
+            Series(name=names[curve.name], points=tuple((point.x, point.y.value) for point in curve.points))
             for curve in curves
         ),
     )
 
 
 def roofline(machine: Machine) -> Plot | None:
-    """min(peak, bandwidth x intensity) of the units that are known, with the ridge of each; None without bandwidth."""
+    """min(peak, bandwidth x intensity) of each unit with a known peak, and the highest ridge; None if unknown."""
     bandwidth = machine.memory_bytes_per_s
     peaks = _peaks(machine)
     if bandwidth is None or not peaks:
@@ -206,12 +213,12 @@ def roofline(machine: Machine) -> Plot | None:
 
 
 def _peaks(machine: Machine) -> list[tuple[str, Ceiling]]:
-    """The roofs, the highest first; of units with nearly the same peak (within 10 %) one is enough."""
+    """At most four roofs, highest first; of units whose peaks differ by less than 10 %, only the highest."""
     found = [
         (f"{dtype} matmul", machine.matrix_flop_per_s[dtype]) for dtype in ROOFS if dtype in machine.matrix_flop_per_s
     ]
     found += [(f"{dtype} vector", ceiling) for dtype, ceiling in machine.vector_flop_per_s.items()]
-    found.sort(key=lambda each: -each[1].value)
+    found.sort(key=lambda roof: -roof[1].value)
     kept: list[tuple[str, Ceiling]] = []
     for name, peak in found:
         if not kept or peak.value < 0.9 * kept[-1][1].value:
@@ -220,6 +227,6 @@ def _peaks(machine: Machine) -> list[tuple[str, Ceiling]]:
 
 
 def _roof(peak: float, bandwidth: float, intensities: Sequence[float]) -> tuple[tuple[float, float], ...]:
-    """Samples of the roof with its ridge among them."""
+    """Samples of a roof, with its ridge."""
     ridge = peak / bandwidth
     return tuple((x, min(peak, bandwidth * x)) for x in sorted({*intensities, ridge}))

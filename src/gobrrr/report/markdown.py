@@ -1,4 +1,4 @@
-"""Markdown that is printed as it is, into a pipe or a file: folded to a width, and still the same Markdown."""
+"""Markdown for a pipe or a file: wrapped to a width, and still the same Markdown."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gobrrr.report.text import wrap
 
 FENCE = "```"
 _BLOCK = re.compile(r"    |#|\||" + FENCE)
-"""What a line begins with that is no part of a paragraph: code, a heading, a table, a fence."""
+"""The begin of a line outside paragraphs: code, a heading, a table, a fence."""
 _ITEM = re.compile(r"(?P<lead>\s*(?:[-*]|\d+\.) )")
 _TERM = re.compile(r" {4}.*?(?: = | {2,}(?=\S))")
-"""A line of an indented block as far as the column in which what follows goes on."""
+"""The first column of a line in an indented block, as far as its "=" or its spaces."""
 
 
 def fitted(text: str, width: int) -> str:
-    """The text in lines of at most `width` columns: paragraphs filled anew, code broken where Python allows it."""
+    """The text in lines of at most `width` columns: paragraphs refilled, code broken where Python allows it."""
     out: list[str] = []
     paragraph: list[str] = []
     fenced = False
@@ -43,7 +43,7 @@ def _filled(paragraph: str, width: int) -> list[str]:
 
 
 def _hanging(line: str, width: int) -> list[str]:
-    """A line of a block that is no prose; what does not fit goes on below its last column, indented as far."""
+    """A line outside paragraphs; an indented one is wrapped under its last column."""
     if len(line) <= width or not line.startswith("    "):
         return [line]
     term = _TERM.match(line)

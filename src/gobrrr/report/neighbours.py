@@ -1,4 +1,4 @@
-"""Findings at one place: each names the others."""
+"""Findings at the same place name each other."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from gobrrr.report.text import name_of
 from gobrrr.report.tree import Places
 
 SAME_PLACE = "same place as"
+"""Precedes the codes of the other findings."""
 
 
 def neighbours(diagnosis: Diagnosis) -> dict[str, list[Finding]]:
-    """By a finding's code: the other findings at its place, the same source line where that is known.
+    """By a finding's code: the other findings at its place, or on its source line if that is known.
 
-    The program as a whole is no place in this sense.
+    The program as a whole does not count as a place here.
     """
     tree = Places(diagnosis.places)
     at = {finding.code: place for finding in diagnosis.findings if (place := _place(tree, finding)) is not None}
@@ -25,7 +26,7 @@ def neighbours(diagnosis: Diagnosis) -> dict[str, list[Finding]]:
 
 
 def _place(tree: Places, finding: Finding) -> int | None:
-    """The id of the line that a finding is about, else of its place."""
+    """The id of a finding's source line, else of its place."""
     if not finding.place or finding.place >= len(tree.nodes):
         return None
     node = tree.nodes[finding.place]
@@ -33,6 +34,6 @@ def _place(tree: Places, finding: Finding) -> int | None:
 
 
 def same_place(others: list[Finding], named: Collection[str] | None) -> str:
-    """In words, by the codes of those that are `named` on the screen (None: of all); "" where there are none."""
+    """The codes of the others, those among `named` (None: all), in words; "" for none."""
     codes = [name_of(other.code) for other in others if named is None or other.code in named]
     return f"{SAME_PLACE} {', '.join(codes)}" if codes else ""

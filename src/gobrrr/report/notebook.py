@@ -1,4 +1,4 @@
-"""The diagnosis in a notebook: verdict, what holds the step, budget and what to do; a few kilobytes, no script."""
+"""The diagnosis in a notebook: verdict, what holds the step, budget and what to do; a few kilobytes, no scripts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ COLOURS = {
     "unpriced": "#9aa0a8", "communication": "#8a4fc4", "transfer": "#a67c14", "python": "#e9a824",
     "launching": "#d6541b",
 }  # fmt: skip
+"""Colour class of a budget row -> its colour, as in the page's light theme."""
 OVERHEAD = "#c2563f"
+"""The colour of any other row."""
 MOST = 5
+"""Treatments that are listed; chosen."""
 SOFT = "opacity:0.7"
+"""The style of secondary text."""
 
 
 def render(diagnosis: Diagnosis) -> str:
-    """The light summary; `gobrrr.html(diagnosis)` is the whole page."""
+    """A summary; `gobrrr.html(diagnosis)` is the whole page."""
     parts = Parts()
     reason = words.reason(diagnosis)
     head = el("strong", words.headline(diagnosis).capitalize(), style="font-size:1.4em")
@@ -37,7 +41,7 @@ def render(diagnosis: Diagnosis) -> str:
         parts.make("what to do", lambda: _todo(diagnosis), None),
         el(
             "div",
-            "The whole answer: print(diagnosis), or a page: gobrrr.html(diagnosis)",
+            "For the whole answer: print(diagnosis), or gobrrr.html(diagnosis) as a page",
             style=f"{SOFT};margin-top:0.6em",
         ),
     ]

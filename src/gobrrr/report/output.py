@@ -1,4 +1,4 @@
-"""What the command line writes to: the console, progress on standard error, text and bytes on standard output."""
+"""Output of the command line: the console, progress on standard error, text and bytes on standard output."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """The terminal, or whatever stands in its place."""
+    """The console on standard output or standard error."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)
 
 
 def progress(name: str, quiet: bool) -> ReadProgress | nullcontext[None]:
-    """A bar for a file that is read; nothing where nobody looks."""
+    """A progress bar for reading a file; none if standard error is not a terminal."""
     if quiet or not sys.stderr.isatty():
         return nullcontext()
     from gobrrr.report.progress import ReadProgress
@@ -32,15 +32,15 @@ def progress(name: str, quiet: bool) -> ReadProgress | nullcontext[None]:
 
 
 def working(what: str, quiet: bool) -> AbstractContextManager[object]:
-    """A sign of life while something runs whose length is not known."""
+    """A spinner while something of unknown length runs."""
     screen = console(stderr=True)
     return nullcontext() if quiet or not screen.is_terminal else screen.status(what)
 
 
 def aside(screen: TextIO | None) -> Callable[[str], None] | None:
-    """Prints a line when it is another one than before, between what a script prints to the same terminal.
+    """A function that prints a line, unless it repeats the last, between the script's own output on a terminal.
 
-    None where there is no terminal. Each line begins on a fresh one: the script may be in the middle of its own.
+    None if `screen` is not a terminal. A newline goes first: the script may be in the middle of a line.
     """
     if screen is None or screen.closed or not screen.isatty():
         return None
@@ -50,7 +50,7 @@ def aside(screen: TextIO | None) -> Callable[[str], None] | None:
         nonlocal last
         if line != last:
             last = line
-            with suppress(OSError, ValueError):  # the terminal is gone, or the script has closed it
+            with suppress(OSError, ValueError):  # the terminal is gone, or the script closed it
                 screen.write(f"\n{line}\n")
                 screen.flush()
 
@@ -58,7 +58,7 @@ def aside(screen: TextIO | None) -> Callable[[str], None] | None:
 
 
 def text(line: str, *, stderr: bool = False) -> None:
-    """Text that is safe to print, in what the output can encode."""
+    """Write a line; characters that the output can't encode are replaced."""
     stream = sys.stderr if stderr else sys.stdout
     encoding = stream.encoding or "utf-8"
     stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
@@ -66,7 +66,7 @@ def text(line: str, *, stderr: bool = False) -> None:
 
 @contextmanager
 def to_stderr(wanted: bool) -> Iterator[None]:
-    """What is printed within the block, by child processes as well, goes to standard error, where that is wanted."""
+    """If `wanted`, send what is printed within the block, also by child processes, to standard error."""
     if not wanted:
         yield
         return
@@ -82,19 +82,19 @@ def to_stderr(wanted: bool) -> Iterator[None]:
 
 
 def _flush() -> None:
-    with suppress(AttributeError, OSError, ValueError):  # a script has taken it away, closed it, or its reader is gone
+    with suppress(AttributeError, OSError, ValueError):  # the script removed or closed it, or its reader is gone
         sys.stdout.flush()
 
 
 def raw(data: bytes) -> None:
-    """Bytes as they are, after all text before them."""
+    """Write bytes to standard output, after earlier text."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def json(value: object) -> None:
-    """A record as indented JSON, without anybody's home folder."""
+    """Write a record as indented JSON, without the user's home folder in paths."""
     import msgspec
 
     from gobrrr.system.paths import bytes_without_home
@@ -103,7 +103,7 @@ def json(value: object) -> None:
 
 
 def names(listed: Sequence[str], as_json: bool) -> None:
-    """Names, one a line or as a JSON list."""
+    """Write names, one per line or as a JSON list."""
     if as_json:
         json(listed)
     else:

@@ -1,4 +1,4 @@
-"""Code to paste, on a screen of any width: broken only where Python lets a line go on in the next."""
+"""Code to paste, wrapped to a width: broken only where Python allows a line to continue."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rich.cells import cell_len
 from gobrrr.report.text import wrap
 
 STEP = " " * 4
+"""The indent of a continued line."""
 
 
 def folded(line: str, width: int) -> list[str]:
-    """`line` in lines of at most `width` cells that do the same; whole where Python can't break it.
+    """`line` in lines of at most `width` cells with the same meaning; unchanged if it can't be broken.
 
-    A comment goes on in a comment, and what stood behind code stands above it.
+    A long comment becomes several; one behind code moves above it.
     """
     if cell_len(line) <= width:
         return [line]
@@ -36,7 +37,7 @@ def folded(line: str, width: int) -> list[str]:
 
 
 def _tokens(text: str) -> list[tokenize.TokenInfo]:
-    """What one line is made of; [] where it is no whole line of Python."""
+    """The tokens of a line; [] if it is not a complete line of Python."""
     blank = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER, tokenize.INDENT, tokenize.DEDENT)
     try:
         return [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in blank]
@@ -45,7 +46,7 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
 
 
 def _pieces(text: str, tokens: list[tokenize.TokenInfo], *, opened: bool) -> Iterator[str]:
-    """`text` cut behind each comma within brackets; `opened`: behind each opening bracket as well."""
+    """`text` cut after each comma within brackets; `opened`: also after each opening bracket."""
     depth, begin = 0, 0
     for token in tokens:
         depth += (token.string in "([{") - (token.string in ")]}") if token.type == tokenize.OP else 0

@@ -1,4 +1,4 @@
-"""A plot over two logarithmic axes in plain characters."""
+"""A plot with two logarithmic axes in plain characters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from gobrrr.report.text import sanitise
 from gobrrr.report.values import text
 
 SIGNS = "*o+x#@%&"
-"""Of the first series, the second, ...; the cells in which several meet are shared out among them."""
+"""The sign of each series; cells in which several series meet are divided among them."""
 HEIGHT = 14
+"""Rows of the area."""
 LABEL_CELLS = 13
+"""Width of the labels of the y axis."""
 MARK = ":"
+"""The sign of a marked x."""
 X_LABEL_CELLS = 12
+"""Room for one label of the x axis."""
 X_UNITS = ("FLOP/B", "B", "s")
+"""Units of x that its labels carry, given in brackets at the end of its name."""
 
 
 def sketch(plot: Plot, width: int, height: int = HEIGHT) -> list[str]:
@@ -33,7 +38,7 @@ def sketch(plot: Plot, width: int, height: int = HEIGHT) -> list[str]:
 
 
 class Area:
-    """Where a value falls in a field of characters: logarithms of the ranges, to columns and rows."""
+    """Maps logarithms of values to columns and rows."""
 
     def __init__(self, xs: tuple[float, float], ys: tuple[float, float], columns: int, rows: int) -> None:
         self.left, self.right = (math.log2(x) for x in xs)
@@ -42,7 +47,7 @@ class Area:
 
     @classmethod
     def of(cls, plot: Plot, columns: int, rows: int) -> Area | None:
-        """The area that holds every point; None where no point is positive and finite."""
+        """The area that contains every point; None if no point is positive and finite."""
         points = [point for series in plot.series for point in series.points if _drawable(point)]
         if not points:
             return None
@@ -75,7 +80,7 @@ def _drawable(point: tuple[float, float]) -> bool:
 
 
 def _draw(rows: list[list[str]], area: Area, series: Sequence[Iterable[tuple[float, float]]]) -> None:
-    """The points of all series, each in its sign and seen wherever there is room, and fainter lines between them."""
+    """Draw the points of all series, so that each series stays visible, and dotted lines between them."""
     through: dict[tuple[int, int], list[int]] = {}
     for at, points in enumerate(series):
         places = [(area.column(x), area.row(y)) for x, y in points if _drawable((x, y))]
@@ -83,10 +88,10 @@ def _draw(rows: list[list[str]], area: Area, series: Sequence[Iterable[tuple[flo
         for place in dict.fromkeys(places):
             through.setdefault(place, []).append(at)
     seen = [0] * len(series)
-    for (column, row), those in sorted(through.items(), key=lambda item: len(item[1])):  # its own cells first
-        least = min(those, key=lambda at: (seen[at], -at))
-        seen[least] += 1
-        rows[row][column] = SIGNS[least % len(SIGNS)]
+    for (column, row), those in sorted(through.items(), key=lambda item: len(item[1])):  # cells of one series first
+        rarest = min(those, key=lambda at: (seen[at], -at))
+        seen[rarest] += 1
+        rows[row][column] = SIGNS[rarest % len(SIGNS)]
 
 
 def _joined(rows: list[list[str]], places: Sequence[tuple[int, int]]) -> None:
@@ -111,7 +116,7 @@ def _line(area: Area, at: int, cells: list[str], unit: str) -> str:
 
 
 def _feet(plot: Plot, area: Area) -> list[str]:
-    """The x axis with as many labels as fit, and what x is."""
+    """The x axis with as many labels as fit, and its name."""
     xs = sorted({x for series in plot.series for x, y in series.points if _drawable((x, y))})
     many = min(len(xs), max(2, area.columns // X_LABEL_CELLS))
     labels, free = [" "] * (area.columns + X_LABEL_CELLS), 0
@@ -128,12 +133,12 @@ def _feet(plot: Plot, area: Area) -> list[str]:
 
 
 def _x_text(x: float, name: str) -> str:
-    unit = next((one for one in X_UNITS if name.endswith(f"({one})")), "")
+    unit = next((unit for unit in X_UNITS if name.endswith(f"({unit})")), "")
     return text(x, unit) if unit else f"{x:,.0f}" if x >= 1 else f"{x:.3g}"
 
 
 def _legend(plot: Plot, width: int) -> list[str]:
-    """What each sign is, and each mark, one a line where they do not fit beside each other."""
+    """The meaning of each sign and mark, in as few lines as possible."""
     parts = [f"{SIGNS[at % len(SIGNS)]} {sanitise(series.name)}" for at, series in enumerate(plot.series)]
     parts += [f"{MARK} {sanitise(name)}" for name, _ in plot.marks]
     lines, line = [], " "

@@ -1,4 +1,4 @@
-"""A prediction's machines beside each other: time, bound, memory; and what changes from one to the next."""
+"""A prediction on the terminal: the machines compared by time, bound and memory, and what differs between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from gobrrr.report.text import sanitise
 
 NAME, TIME, DEVICE, BOUND, MEMORY = 16, 26, 9, 9, 8
 LEAST_NAME = 12
+"""Widths of the columns at 80 columns, and the least width of the names, in terminal cells."""
+
 MOST_CHANGED = 3
+"""Operations with a changed bottleneck that are listed; chosen."""
 
 EXAMPLE = '''"""A training step for `gobrrr predict workload.py:workload --on h100,a100-80gb`. No GPU is needed."""
 
@@ -38,7 +41,7 @@ class Block(nn.Module):
 
 
 def workload():
-    # to predict it, a GPU stands here for the one that --on names; to diagnose it, what there is
+    # gobrrr predict pretends to have a GPU, so this is "cuda" there
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = nn.Sequential(*(Block(1024, 16) for _ in range(12)), nn.Linear(1024, 32000)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
@@ -57,13 +60,13 @@ def workload():
 
 
 def section(diagnosis: Diagnosis, page: Page) -> list[Line]:
-    """The table of machines and what changes between them; empty for what is no prediction."""
+    """The table of machines and what differs between them; empty if the diagnosis is not a prediction."""
     rows = diagnosis.machines
     if not rows:
         return []
-    heads = ("a step, and its interval", "device", "bound", "memory", "least")
+    heads = ("step, and its interval", "device", "bound", "memory", "light")
     lines = _cells(page, "Predicted", *heads, style="bold")
-    lines += [line for one in rows for line in _row(page, one)]
+    lines += [line for machine in rows for line in _row(page, machine)]
     about = [host(rows[0]), *([] if diagnosis.memory_peak_bytes is None else [memory(diagnosis)]), gap(rows)]
     lines += page.wrapped(" ".join(about), first=" ", style="dim")
     first, *others = rows
@@ -78,36 +81,36 @@ def _cells(
     page: Page, name: str, time: str, device: str, bound: str, memory: str, least: str, *, style: str = ""
 ) -> list[Line]:
     wide, long = max(NAME + page.width - 80, LEAST_NAME), _time_cells(page)
-    time = time if len(time) <= long else "a step"
+    time = time if len(time) <= long else "step"
     cells = f" {time:<{long}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{least:>5}"
     return row(name, wide, cells, styles=(style, style))
 
 
 def _time_cells(page: Page) -> int:
-    """Room for the time: on a narrow page none for its interval, and the names are as short as they may be."""
+    """Width of the column of times: a narrow page has no room for the interval."""
     return TIME + min(page.width - 80 + NAME - LEAST_NAME, 0)
 
 
-def _row(page: Page, one: MachineRow) -> list[Line]:
-    own = units.duration(one.step_ns)
-    time = f"{own} ({units.duration_range(one.low_ns, one.high_ns)})" if _time_cells(page) == TIME else own
-    fits = {True: "fits", False: "too big", None: units.UNKNOWN}[one.fits]
-    known = one.speed_of_light_ns is not None and one.step_ns > 0
-    least = units.percent((one.speed_of_light_ns or 0.0) / one.step_ns) if known else units.UNKNOWN
-    bound = {"communication": "comm."}.get(one.regime, one.regime)
-    device = units.duration(one.device_ns)
-    return _cells(page, sanitise(one.machine), time, device, bound, fits, least)
+def _row(page: Page, machine: MachineRow) -> list[Line]:
+    own = units.duration(machine.step_ns)
+    time = f"{own} ({units.duration_range(machine.low_ns, machine.high_ns)})" if _time_cells(page) == TIME else own
+    fits = {True: "fits", False: "too big", None: units.UNKNOWN}[machine.fits]
+    known = machine.speed_of_light_ns is not None and machine.step_ns > 0
+    least = units.percent((machine.speed_of_light_ns or 0.0) / machine.step_ns) if known else units.UNKNOWN
+    bound = {"communication": "comm."}.get(machine.regime, machine.regime)
+    device = units.duration(machine.device_ns)
+    return _cells(page, sanitise(machine.machine), time, device, bound, fits, least)
 
 
-def host(one: MachineRow) -> str:
-    """What issuing the step takes, whatever the device: the other half of the model."""
-    own = units.duration(one.host_ns)
-    faster = f"; a faster one moves the low end ({one.host.partition(';')[0]})" if one.host else ""
-    return f"Issuing the step takes a host {own}, whatever the GPU{faster}."
+def host(machine: MachineRow) -> str:
+    """The host's time for the step, the same on every machine."""
+    own = units.duration(machine.host_ns)
+    faster = f"; a faster one lowers the low end ({machine.host.partition(';')[0]})" if machine.host else ""
+    return f"Issuing the step takes the host {own}, whatever the GPU{faster}."
 
 
 def memory(diagnosis: Diagnosis) -> str:
-    """The memory peak, in words."""
+    """The memory peak in words."""
     held = units.bytes_(diagnosis.memory_peak_bytes)
     return f"Tensors hold {held} at their peak; the allocator and libraries take more."
 
@@ -115,68 +118,73 @@ def memory(diagnosis: Diagnosis) -> str:
 def gap(rows: list[MachineRow]) -> str:
     """The article's widening gap between compute and bandwidth, for this step.
 
-    The step's figure is an average: operations on both sides of a ridge make it, and their time decides the bound.
+    The step's intensity is an average over operations on both sides of a ridge; their times decide what bounds it.
     """
-    own = next((one.step_flop_per_byte for one in rows if one.step_flop_per_byte), None)
-    known = [one for one in rows if one.ridge_flop_per_byte]
+    own = next((machine.step_flop_per_byte for machine in rows if machine.step_flop_per_byte), None)
+    known = [machine for machine in rows if machine.ridge_flop_per_byte]
     if own is None or not known:
-        return "How many FLOP the step does for a byte is not known."
-    ridges = ", ".join(f"{one.ridge_flop_per_byte:.0f} on {sanitise(one.machine)}" for one in known)
+        return "The FLOP per byte of the step is not known."
+    ridges = ", ".join(f"{machine.ridge_flop_per_byte:.0f} on {sanitise(machine.machine)}" for machine in known)
     return (
-        f"The step does {own:.0f} FLOP a byte, on average over its operations; a 16-bit operation is bound by memory "
+        f"The step does {own:.0f} FLOP a byte on average; a 16-bit operation is bound by memory "
         f"below {ridges}, else by compute."
     )
 
 
 def alike(rows: list[MachineRow], first: MachineRow) -> list[str]:
-    """How fast the machines are on which no operation meets another roof against the first, by what bounds them."""
+    """The speed, relative to the first, of machines on which no operation changes its bottleneck."""
     named: dict[str, list[str]] = {}
-    for one in rows:
-        if one.step_ns:
-            named.setdefault(bound(one), []).append(f"{sanitise(one.machine)} {_factor(one, first):.2f}")
-    return [f"times as fast as {sanitise(first.machine)}: {', '.join(each)}; {why}" for why, each in named.items()]
+    for machine in rows:
+        if machine.step_ns:
+            name = f"{sanitise(machine.machine)} {_factor(machine, first):.2f}"
+            named.setdefault(bound(machine), []).append(name)
+    return [f"times as fast as {sanitise(first.machine)}: {', '.join(names)}; {why}" for why, names in named.items()]
 
 
 ROOFS = ("compute", "memory", "mixed")
+"""Regimes in which the roofs of the machine bound the step."""
 
 
-def bound(one: MachineRow) -> str:
-    """What bounds a step on a machine on which no operation meets another roof than on the first."""
-    if one.regime in ROOFS:
-        return "what takes long meets the same roof there"
-    if one.regime == "overhead":
+def bound(machine: MachineRow) -> str:
+    """What bounds the step on a machine on which no operation changes its bottleneck."""
+    if machine.regime in ROOFS:
+        return "the long operations have the same bottleneck there"
+    if machine.regime == "overhead":
         return "the host bounds the step there, not a roof"
     return (
-        f"{one.regime} bounds the step there, not a roof" if one.regime != "unknown" else "what bounds it is not known"
+        f"{machine.regime} bounds the step there, not a roof"
+        if machine.regime != "unknown"
+        else "what bounds it is not known"
     )
 
 
-def _factor(one: MachineRow, first: MachineRow) -> float:
-    return first.step_ns / one.step_ns
+def _factor(machine: MachineRow, first: MachineRow) -> float:
+    return first.step_ns / machine.step_ns
 
 
 def _by_change(rows: list[MachineRow]) -> list[list[MachineRow]]:
-    """The machines on which something meets another roof, those on which the same does together."""
+    """The machines on which operations change their bottleneck, grouped by equal changes."""
     found: dict[tuple[tuple[str, str, str], ...], list[MachineRow]] = {}
-    for one in rows:
-        if one.changed:
-            found.setdefault(tuple((item.op, item.shapes, item.bound) for item in one.changed), []).append(one)
+    for machine in rows:
+        if machine.changed:
+            found.setdefault(tuple((item.op, item.shapes, item.bound) for item in machine.changed), []).append(machine)
     return list(found.values())
 
 
 def _shape(item: ChangedOp) -> str:
-    """The shapes of an operation as far as the first tensor: enough to know it again."""
+    """The shape of an operation's first tensor: enough to recognise it."""
     first, more, _ = item.shapes.partition(", [")
     return f"{first}, ..." if more else first
 
 
 def changes(same: Sequence[MachineRow], first: MachineRow) -> str:
-    """What meets another roof on machines that are alike in that than on the first."""
+    """Which operations change their bottleneck on machines with the same changes, compared with the first machine."""
     speeds = ", ".join(
-        f"{sanitise(one.machine)} {_factor(one, first):.2f}" if one.step_ns else sanitise(one.machine) for one in same
+        f"{sanitise(machine.machine)} {_factor(machine, first):.2f}" if machine.step_ns else sanitise(machine.machine)
+        for machine in same
     )
     changed = same[0].changed
     parts = [f"{item.op.removeprefix('aten::')} {_shape(item)} {item.bound}" for item in changed[:MOST_CHANGED]]
     more = f" and {len(changed) - MOST_CHANGED} more" if len(changed) > MOST_CHANGED else ""
     about = f"times as fast as {sanitise(first.machine)}: {speeds}"
-    return f"{about}; other roof there for {'; '.join(map(sanitise, parts))}{more}"
+    return f"{about}; other bottleneck there: {'; '.join(map(sanitise, parts))}{more}"

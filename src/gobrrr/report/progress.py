@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for reads that take long enough to wonder about."""
+"""A progress bar for long reads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PATIENCE_S = 1.0
-"""A read that is done sooner shows no bar."""
+"""A shorter read shows no bar."""
 
 
 class ReadProgress:
     """Call it with the bytes read so far and their total (None: not known); use it as a context manager.
 
-    Nothing is shown before `patience_s`, and nothing at all when `console` is not a terminal.
+    It shows nothing before `patience_s` have passed, and nothing at all if `console` is not a terminal.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The places of a step as a flame graph's file: what https://www.speedscope.app opens."""
+"""The places of a step as a flame graph: a file for https://www.speedscope.app."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ from gobrrr.system import files
 from gobrrr.system.paths import bytes_without_home
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+"""The format of the file."""
 
 Frame = tuple[str, str | None, int | None]
-"""What a frame shows: its name, the file, the line."""
+"""A frame: its name, file and line."""
 
 
 def save(diagnosis: Diagnosis, path: str | PathLike[str]) -> None:
-    """Write the places of the diagnosis. Raises UsageError where it has none, or the file can't be written."""
+    """Write the places of the diagnosis. Raises UsageError if it has none, or the file can't be written."""
     files.check_writable(path)
     files.write(path, to_speedscope(diagnosis, path))
 
 
 def to_speedscope(diagnosis: Diagnosis, path: str | PathLike[str] = "") -> bytes:
-    """The file: a profile of the step's time and, where a device worked, one of the device's; weights are ns of a step.
+    """The file: a profile of the step's time and, if a device worked, one of the device's time, in ns per step.
 
-    Raises UsageError, which names the path, where the diagnosis has no places.
+    Raises UsageError, which names the path, if the diagnosis has no places.
     """
     if not diagnosis.places:
-        raise UsageError(f"{path}: not written: this diagnosis does not say in which places of the program the time is")
+        raise UsageError(
+            f"{path}: not written: this diagnosis does not know in which places of the program the time is spent"
+        )
     tree, frames = Places(diagnosis.places), dict[Frame, int]()
     stacks = list(_stacks(tree, frames))
     profiles = [_profile("the step", stacks, lambda node: node.own_ns)]
@@ -47,14 +50,14 @@ def to_speedscope(diagnosis: Diagnosis, path: str | PathLike[str] = "") -> bytes
         "exporter": f"gobrrr {diagnosis.version}".strip(),
         "name": sanitise(diagnosis.target),
         "activeProfileIndex": 0,
-        "shared": {"frames": [{key: value for key, value in one.items() if value is not None} for one in shown]},
+        "shared": {"frames": [{key: value for key, value in frame.items() if value is not None} for frame in shown]},
         "profiles": profiles,
     }
     return bytes_without_home(msgspec.json.encode(document))
 
 
 def _stacks(tree: Places, frames: dict[Frame, int]) -> Iterator[tuple[PlaceNode, list[int]]]:
-    """Each place with the frames from the program to it, what is within a place right behind it."""
+    """Each place with the frames from the program down to it, depth first."""
     waiting: list[tuple[PlaceNode, list[int]]] = [(tree.nodes[0], [])]
     while waiting:
         node, around = waiting.pop()
@@ -64,7 +67,7 @@ def _stacks(tree: Places, frames: dict[Frame, int]) -> Iterator[tuple[PlaceNode,
 
 
 def _frame(node: PlaceNode) -> Frame:
-    """Only a function and a line stand in a file: an operation is the same one wherever it is called."""
+    """The frame of a place. Only functions and lines have a file: an operation is the same wherever it is called."""
     source = SOURCE.fullmatch(node.source or "") if node.kind in ("function", "line") else None
     if source is None:
         return (bare(node) if node.kind in ("call", "module") else sanitise(node.name), None, None)

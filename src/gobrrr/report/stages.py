@@ -1,4 +1,4 @@
-"""What is measured now, on standard error, for work whose stages are known."""
+"""A progress bar for work with named stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class StageProgress:
     """Call it with the stage's name, how many are done and how many there are; use it as a context manager.
 
-    Nothing is shown where `console` is not a terminal.
+    It shows nothing if `console` is not a terminal.
     """
 
     def __init__(self, label: str, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""A plot over two logarithmic axes as an SVG picture: text, lines and circles only, readable without a script."""
+"""A plot with two logarithmic axes as SVG, without scripts: a file of its own, and a figure of the lab's page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from gobrrr.report.values import text
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 96, 24, 44, 64
+"""Size of the picture without its legend, and the margins around the area, in pixels."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's palette, which colour-blind readers can tell apart."""
 LEGEND_PX = 17
+"""Height of a line of the legend."""
 
 
 def draw(plot: Plot) -> str:
@@ -59,7 +61,7 @@ def _grid(area: Area, plot: Plot) -> list[str]:
 
 
 def decades(bottom: float, top: float) -> list[float]:
-    """Powers of ten between two binary logarithms; the two ends where there is none."""
+    """Powers of ten between two binary logarithms; the two ends if there is none."""
     low, high = bottom * math.log10(2), top * math.log10(2)
     found = [10.0**power for power in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)]
     return found or ([2.0**bottom, 2.0**top] if top > bottom else [2.0**bottom])

@@ -1,4 +1,4 @@
-"""The answer on one screen: verdict, why (the budget), what to do, how sure."""
+"""The diagnosis on one screen: verdict, budget, what to do, certainty."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCREEN_LINES = 40
+"""Lines of a page without --all; chosen."""
 
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of each list is shown; less, when the whole does not fit the screen. What is shown is shown whole."""
+    """How many entries of each list are shown. An entry that is shown is shown whole."""
 
     prescriptions: int = 4
     facts: Sequence[int] = (4, 1)  # lines of evidence under the first, second, ... prescription
@@ -48,7 +49,7 @@ class Detail:
     devices: int = 4
     unchecked: int = 9
     notes: int = 3
-    trials: int = 30  # they are what a treatment is about
+    trials: int = 30
 
 
 LEVELS = (
@@ -69,13 +70,14 @@ LEVELS = (
     Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=1, notes=0, trials=6),
     Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=0, notes=0, trials=3),
 )
+"""Levels of detail, most first; the first level that fits the screen is used."""
 
 
 def _all_of(diagnosis: Diagnosis) -> Detail:
     """Every list whole."""
-    counts = [len(one) for one in (diagnosis.prescriptions, diagnosis.findings, diagnosis.trials, diagnosis.evidence,
-                                   diagnosis.devices, diagnosis.not_checked, diagnosis.notes)]  # fmt: skip
-    most = max(counts)
+    lists = (diagnosis.prescriptions, diagnosis.findings, diagnosis.trials, diagnosis.evidence, diagnosis.devices,
+             diagnosis.not_checked, diagnosis.notes)  # fmt: skip
+    most = max(map(len, lists))
     return Detail(
         prescriptions=most, facts=[sys.maxsize] * len(diagnosis.findings), findings=most, evidence=most, devices=most,
         unchecked=most, notes=most, trials=most,
@@ -90,9 +92,9 @@ def render(
     unicode: bool = True,
     whole: bool = False,
 ) -> str:
-    """The answer as text of at most `width` columns (clamped to 60..120) and about 40 lines.
+    """The diagnosis as text of at most `width` columns (clamped to 60..120) and about 40 lines.
 
-    `color` adds a terminal's escape codes; `unicode=False` keeps to ASCII; `whole`: all of it, however many lines.
+    `color` adds a terminal's escape codes; `unicode=False` keeps to ASCII; `whole` shows every list whole.
     """
     if not color:
         return plain(compose(diagnosis, width=width, unicode=unicode, whole=whole))
@@ -112,9 +114,9 @@ def print_to(
     what_if: WhatIf | None = None,
     whole: bool = False,
 ) -> None:
-    """Print the answer: in the console's width and colours in a terminal, as plain text of 80 columns into a pipe.
+    """Print the diagnosis: in the console's width and colours on a terminal, as plain text of 80 columns into a pipe.
 
-    `what_if`: one of the diagnosis' own, told behind it. `whole`: all of the answer, not what fits the screen.
+    `what_if`: one of the diagnosis' what-ifs, printed below it. `whole`: every list whole.
     """
     unicode = knows_unicode(console.encoding)
     own = console.width if console.is_terminal else DEFAULT_WIDTH
@@ -125,14 +127,14 @@ def print_to(
 
 
 def _change(diagnosis: Diagnosis, what_if: WhatIf, *, width: int, unicode: bool) -> list[Line]:
-    """The step with a change, behind the answer."""
+    """A what-if, below the diagnosis."""
     page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), Parts()
     lines = parts.make("what-if", lambda: change.lines(diagnosis, page, what_if), list[Line]())
     return [*lines, *advice.told(parts.failed, page)]
 
 
 def print_lines(lines: Sequence[Line], console: Console) -> None:
-    """Print lines in the console's colours in a terminal, without a style into a pipe."""
+    """Print lines, with styles on a terminal and without them into a pipe."""
     if not console.is_terminal:
         console.file.write(plain(lines) + "\n")
         return
@@ -143,9 +145,9 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
 
 
 def for_print(diagnosis: Diagnosis, what_if: WhatIf | None = None) -> str:
-    """The answer as `print(diagnosis)` shows it: plain, 80 columns, in signs that standard output can encode.
+    """The text of `print(diagnosis)`: plain, 80 columns, in characters that standard output can encode.
 
-    `what_if`: one of the diagnosis' own, told behind it.
+    `what_if`: one of the diagnosis' what-ifs, printed below it.
     """
     unicode = knows_unicode(getattr(sys.stdout, "encoding", None))
     text = render(diagnosis, unicode=unicode)
@@ -155,25 +157,25 @@ def for_print(diagnosis: Diagnosis, what_if: WhatIf | None = None) -> str:
 
 
 def knows_unicode(encoding: str | None) -> bool:
-    """Whether an output of this encoding can show more than ASCII."""
+    """Whether an encoding can represent more than ASCII."""
     return (encoding or "").lower().startswith("utf")
 
 
-def page_for(console: Console) -> Page:
-    """The page that fits a console."""
+def page_for(console: Console, width: int | None = None) -> Page:
+    """The page that fits a console, or of `width` columns."""
     own = console.width if console.is_terminal else DEFAULT_WIDTH
-    return Page(width=clamp(own), glyphs=UNICODE if knows_unicode(console.encoding) else ASCII)
+    return Page(width=clamp(width or own), glyphs=UNICODE if knows_unicode(console.encoding) else ASCII)
 
 
 def clamp(width: int) -> int:
-    """`width` within what the page can be laid out in."""
+    """`width`, limited to the widths that a page can have."""
     return max(MIN_WIDTH, min(MAX_WIDTH, width))
 
 
 def compose(
     diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool = True, whole: bool = False
 ) -> list[Line]:
-    """The page's lines, at the first level of detail that fits the screen, or all of them."""
+    """The page's lines at the first level of detail that fits the screen; `whole`: all."""
     page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), Parts()
     lines: list[Line] = []
     for detail in (_all_of(diagnosis),) if whole else LEVELS:
@@ -190,9 +192,9 @@ def compose(
 
 
 def _spaced(blocks: dict[str, list[Line]], detail: Detail) -> list[Line]:
-    """The blocks under each other, a blank line before each but those that go on with what is above."""
+    """The blocks one below the other, separated by blank lines except where they belong together."""
     lines: list[Line] = []
-    # at the least level the last block is the count of what is not shown
+    # at the lowest level, the last block only counts what is not shown
     joined = _GOES_ON if detail.unchecked else (*_GOES_ON, "notes")
     for name, block in blocks.items():
         lines += [*([[]] if lines and name not in joined else []), *block]
@@ -217,7 +219,7 @@ def _head(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 
 
 def _caveats(diagnosis: Diagnosis, page: Page) -> list[Line]:
-    """What a reader must know before the numbers, whole at any width."""
+    """The caveats, which a reader must know before the numbers."""
     return [
         line for caveat in diagnosis.caveats for line in page.wrapped(sanitise(caveat), first=" ! ", style="yellow")
     ]
@@ -232,7 +234,7 @@ def basename(target: str) -> str:
 
 
 def wall(diagnosis: Diagnosis) -> str:
-    """The step's time under the profiler and without it, and how the second is known."""
+    """The step's time under the profiler and without it, and how the second was obtained."""
     without = diagnosis.unprofiled_wall_ns
     under = units.duration(diagnosis.wall_ns)
     if without.how == "unknown" or without.value is None:
@@ -250,7 +252,7 @@ def wall(diagnosis: Diagnosis) -> str:
 
 
 def interval(without: Wall) -> str:
-    """The interval, without its unit where the value before it has the same."""
+    """The interval, without its unit if the value before it has the same."""
     interval = units.duration_range(without.low, without.high)
     unit = units.duration(without.value).rpartition(" ")[2]
     return interval.removesuffix(f" {unit}")
@@ -280,8 +282,8 @@ def _verdict(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
         lines = [spread([*name, ("   ", ""), (why, "")], sure, page.width)]
     else:
         lines = [spread(name, sure, page.width), *page.wrapped(why, first="   ")]
-    for one in diagnosis.evidence[: detail.evidence]:
-        lines += page.wrapped(sanitise(one), first=f"   {page.glyphs.dot} ", style="dim")
+    for fact in diagnosis.evidence[: detail.evidence]:
+        lines += page.wrapped(sanitise(fact), first=f"   {page.glyphs.dot} ", style="dim")
     return lines
 
 
@@ -294,8 +296,8 @@ def _budget(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
 
 
 def light(diagnosis: Diagnosis) -> str:
-    """The speed of light and how near the step is to it; why it is not known, where it isn't; and for how much of the
-    compute time the least time is known, where that is not all."""
+    """The speed of light as a share of the step, or why it is not known; and for how much of the compute time the least
+    time is known, if not for all."""
     priced = diagnosis.coverage.device_time
     whole = priced is None or priced > WHOLE
     coverage = "" if whole else f" The least time is known for {units.percent(priced)} of the compute time."
@@ -313,16 +315,16 @@ def light(diagnosis: Diagnosis) -> str:
 
 
 WHOLE = 0.999
-"""So much of the compute time is as good as all of it."""
-
-NOT_ALL = "not all work has a known least time"
+"""A larger share of the compute time counts as all of it."""
 
 
 def _no_light(diagnosis: Diagnosis) -> str:
     if not diagnosis.devices and diagnosis.budget:
         return unpriced.NO_DEVICE
     little = (diagnosis.coverage.device_time or 0.0) < words.PRICED_ENOUGH
-    return unpriced.no_machine(diagnosis) or ("too little has a known least time" if little else NOT_ALL)
+    return unpriced.no_machine(diagnosis) or (
+        "too little has a known least time" if little else "not all work has a known least time"
+    )
 
 
 def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
@@ -370,4 +372,4 @@ _SECTIONS: dict[str, Callable[[Diagnosis, Page, Detail], list[Line]]] = {
 }
 
 _GOES_ON = ("held by", "budget")
-"""Sections that follow what is above them without a blank line."""
+"""Sections that are not separated by a blank line from the one above."""

@@ -1,4 +1,4 @@
-"""Text from a trace is not trusted: names are cleaned, shortened and wrapped here, and nowhere else."""
+"""Cleans, shortens and wraps text from a trace, which is not trusted; only this module does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 from rich.cells import cell_len, chop_cells
 
 MAX_CHARACTERS = 4096
-"""A name longer than this is cut before anything else looks at it: some traces carry names of megabytes."""
+"""Longer names are cut first: some traces hold names of megabytes. Chosen."""
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -22,8 +22,8 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 def sanitise(text: str, *, limit: int = MAX_CHARACTERS) -> str:
     """`text` as one line that is safe to print.
 
-    Escape sequences go, white space becomes one space, and every control, bidirectional, zero-width or surrogate
-    character becomes U+FFFD, so that what is hidden can be seen. Markup such as "[red]" stays: nothing here parses it.
+    Escape sequences are removed, white space becomes one space, and every control, bidirectional, zero-width or
+    surrogate character becomes U+FFFD, so that hidden text is visible. Markup such as "[red]" stays: nothing parses it.
     """
     return _safe(_SPACES.sub(" ", _ESCAPES.sub("", text[:limit])).strip())
 
@@ -31,19 +31,20 @@ def sanitise(text: str, *, limit: int = MAX_CHARACTERS) -> str:
 def _safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
-    return "".join(REPLACEMENT if unicodedata.category(one) in _UNSAFE else one for one in text)
+    return "".join(REPLACEMENT if unicodedata.category(sign) in _UNSAFE else sign for sign in text)
 
 
 LONGEST_NAME = 160
+"""Terminal cells of a name; a longer one is cut. Chosen."""
 
 
 def name_of(text: str) -> str:
-    """A name of a file, an operation, a module, a device: safe to print, and cut only where it is absurdly long."""
+    """A name of a file, an operation, a module or a device: safe to print, and cut only if it is absurdly long."""
     return shorten(sanitise(text), LONGEST_NAME)
 
 
 def clean_lines(text: str) -> list[str]:
-    """The lines of `text`, each safe to print, with all their spaces; blank lines at the ends go."""
+    """The lines of `text`, safe to print and with their indents; blank lines at both ends are removed."""
     lines = [_safe(_ESCAPES.sub("", line.expandtabs(4)).rstrip()) for line in text[:MAX_CHARACTERS].splitlines()]
     while lines and not lines[0].strip():
         lines.pop(0)
@@ -53,12 +54,12 @@ def clean_lines(text: str) -> list[str]:
 
 
 def to_ascii(text: str) -> str:
-    """`text` for an output that knows only ASCII; what has no ASCII form becomes "?"."""
+    """`text` in ASCII; other characters become "?"."""
     return text.encode("ascii", "replace").decode("ascii")
 
 
 def shorten(text: str, width: int, ellipsis: str = "…") -> str:
-    """The first `width` cells of `text`, with `ellipsis` at the end when something was cut."""
+    """`text` cut to `width` cells, with `ellipsis` at the end if it was cut."""
     if cell_len(text) <= width:
         return text
     room = max(0, width - cell_len(ellipsis))
@@ -67,8 +68,7 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` cells, broken at spaces where possible, not between a number and its unit;
-    nothing of it is lost."""
+    """`text` in lines of at most `width` cells, broken at spaces where possible, not between a number and its unit."""
     out: list[str] = []
     rest = text
     while rest:
@@ -96,18 +96,20 @@ def _break(text: str, width: int) -> tuple[str, str]:
 _CPP = re.compile(r"^void |^(?:at|c10|cutlass|cub|thrust)::|[<(].*::|[\w>]\(|\w<")
 _NAMESPACES = re.compile(r"^(?:\(anonymous namespace\)::|[A-Za-z_]\w*::)+(?=\w)")
 _COMPILED = re.compile(r"(?:CPU )?(?:## )?Call CompiledFxGraph (?P<key>\w+)(?: ##)?")
-"""What torch writes around the code that its compiler made of one graph, with the key of its cache."""
+"""A compiled graph in a trace, with the key of torch's cache."""
 GRAPH_CHARACTERS = 7
+"""Characters of the key that are shown, as many as of a short git hash."""
 _GENERIC = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel", "Kernel3"})
+"""Names that say nothing without their template argument."""
 
 
 def short_name(name: str) -> str:
     """A kernel's or op's name without C++ decoration: return type, namespaces, template and call arguments.
 
     "void at::native::vectorized_elementwise_kernel<4, ...>(int, ...)" is "vectorized_elementwise_kernel". Names of
-    ops ("aten::addmm") and of copies ("Memcpy HtoD (Pageable -> Device)") stay. What the compiler made is called so,
-    with enough of its key to tell graphs apart. A name that says nothing without its argument ("cutlass::Kernel2<...>")
-    is replaced by the last part of that argument.
+    ops ("aten::addmm") and of copies ("Memcpy HtoD (Pageable -> Device)") stay. A compiled graph is named with part of
+    its key to tell graphs apart. A name that says nothing without its argument ("cutlass::Kernel2<...>") is replaced by
+    the last part of that argument.
     """
     name = sanitise(name)
     if compiled := _COMPILED.fullmatch(name):
@@ -122,18 +124,18 @@ def short_name(name: str) -> str:
 
 
 def _without_arguments(name: str) -> str:
-    """`name` without what stands in <...> and in a call's (...); brackets that do not match end the name."""
+    """`name` without template arguments <...> and call arguments (...); unmatched brackets end the name."""
     out: list[str] = []
     depth = 0
     previous = ""
-    for position, one in enumerate(name):
-        if one == "(" and name.startswith("(anonymous namespace)", position) and depth == 0:
-            out.append(one)
-        elif one in "<(" and (depth or previous != " "):
+    for position, sign in enumerate(name):
+        if sign == "(" and name.startswith("(anonymous namespace)", position) and depth == 0:
+            out.append(sign)
+        elif sign in "<(" and (depth or previous != " "):
             depth += 1
-        elif one in ">)" and depth:
+        elif sign in ">)" and depth:
             depth -= previous != "-"  # "->" closes nothing
         elif not depth:
-            out.append(one)
-        previous = one
+            out.append(sign)
+        previous = sign
     return "".join(out).strip()

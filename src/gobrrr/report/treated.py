@@ -1,4 +1,4 @@
-"""What was treated, on the screen: the table of trials, what was kept with its code, the order, and what was left."""
+"""Treatments on the terminal: the trials, the code of those kept, their order, what was not tried; and the ledger."""
 
 from __future__ import annotations
 
@@ -15,23 +15,32 @@ from gobrrr.report.terminal import basename, knows_unicode
 from gobrrr.report.text import clean_lines, name_of, sanitise, to_ascii
 
 NAME, PREDICTED, MEASURED, ERROR, NUMBERS, MEMORY = 20, 15, 6, 5, 8, 7
+"""Widths of the columns at 80 columns, in terminal cells."""
+
 MOST_LEFT, MOST_ADVICE, MOST_ORDER = 30, 4, 12
+"""Reasons, advice and entries of the order that are listed; chosen."""
+
 LEFT_LINES = 2
+"""Lines for the ways that were not tried for one reason; chosen."""
+
 SAME_MEMORY = 0.01
-"""A peak that differs by less is the same."""
+"""A change of the memory peak below this share counts as none; chosen."""
 
 STYLES = {"helped": "green", "hurt": "red", "unsafe": "red", "inconclusive": "yellow"}
+"""Verdict of a trial -> its style."""
+
 NOTHING_PREDICTS = "unknown"
+"""Shown for a trial without a prediction."""
 
 
 def for_print(treated: Treated) -> str:
-    """What `print` shows: plain, 80 columns, in signs that standard output can encode."""
+    """The text that `print` shows: plain, 80 columns, in characters that standard output can encode."""
     unicode = knows_unicode(getattr(sys.stdout, "encoding", None))
     return plain(lines(treated, Page(width=DEFAULT_WIDTH, glyphs=UNICODE if unicode else ASCII)))
 
 
 def lines(treated: Treated, page: Page) -> list[Line]:
-    """The page."""
+    """The page of a treated step."""
     blocks = [
         _head(treated, page), _table(treated, page), _code(treated, page), _order(treated, page), _left(treated, page),
         _advice(treated.advice, page), _tail(treated, page),
@@ -59,7 +68,7 @@ def headline(treated: Treated, arrow: str = "->") -> str:
         return f"the step's time is unknown ({counted})"
     if not treated.kept or after is None:
         return f"{units.duration(before)} a step; {_nothing(treated.trials)} ({counted})"
-    kept = " + ".join(sanitise(one) for one in treated.kept)
+    kept = " + ".join(sanitise(way) for way in treated.kept)
     doubt = uncertain(treated)
     about, doubt = ("about ", f" ({doubt})") if doubt else ("", "")
     times = f": {about}{treated.faster:.3g} times as fast" if treated.faster else ""
@@ -75,23 +84,22 @@ def _nothing(trials: Sequence[TrialRecord]) -> str:
     if not trials:
         return "nothing was tried"
     decided = any(trial.verdict != "inconclusive" for trial in trials)
-    return "nothing that was tried is worth keeping" if decided else "no trial was decided"
+    return "nothing that was tried is worth keeping" if decided else "no trial was conclusive"
 
 
 def uncertain(treated: Treated) -> str:
-    """Why the step before and after are not certain: not timed in turns in this run, or on a busy machine; else ""."""
+    """Why the step's times are uncertain: not timed in turns in this run, or on a busy machine; else ""."""
     if treated.together is not None and treated.together.timing is not None:
         if treated.together.disturbed:
             return "on a busy machine"
-        return "" if treated.together.verdict != "inconclusive" else "not judged at once"
-    mine = [trial for trial in treated.trials if is_kept(trial, treated)]
-    old = [trial for trial in mine if trial.from_ledger]
-    at_once = bool(mine) and set(mine[-1].members) == set(treated.kept)
-    apart = (len(treated.kept) > 1 and not at_once) or any(trial.instead_of for trial in mine)
-    whys = ["not timed at once"] if apart else []
-    busy = any(trial.disturbed for trial in treated.trials if is_kept(trial, treated))
-    whys += ["on a busy machine"] if busy else []
-    return ", ".join([*whys, *(["by trials of the ledger"] if old else [])])
+        return "" if treated.together.verdict != "inconclusive" else "inconclusive together"
+    kept = [trial for trial in treated.trials if is_kept(trial, treated)]
+    together = bool(kept) and set(kept[-1].members) == set(treated.kept)
+    apart = (len(treated.kept) > 1 and not together) or any(trial.instead_of for trial in kept)
+    reasons = ["not timed together"] if apart else []
+    reasons += ["on a busy machine"] if any(trial.disturbed for trial in kept) else []
+    reasons += ["from trials in the ledger"] if any(trial.from_ledger for trial in kept) else []
+    return ", ".join(reasons)
 
 
 def _row(page: Page, mark: str, name: str, rest: Sequence[str], verdict: str) -> list[Line]:
@@ -99,7 +107,7 @@ def _row(page: Page, mark: str, name: str, rest: Sequence[str], verdict: str) ->
     wide = NAME + page.width - DEFAULT_WIDTH
     if page.width < DEFAULT_WIDTH:  # no room for the last two
         widths, wide = widths[:3], wide + NUMBERS + MEMORY + 2
-    cells = " ".join(f"{one:>{width}}" for one, width in zip(rest, widths, strict=False))
+    cells = " ".join(f"{cell:>{width}}" for cell, width in zip(rest, widths, strict=False))
     lines = row(sanitise(name), wide, f" {cells} ", lead=f"{mark:<3}")
     lines[-1].append((words.VERDICTS.get(verdict, verdict), STYLES.get(verdict, "")))
     return lines
@@ -120,27 +128,30 @@ def _table(treated: Treated, page: Page) -> list[Line]:
     if (whole := treated.together) is not None:
         cells = ("-", measured(whole), "-", numerics(whole.numerics), memory(whole))
         out += _row(page, "", whole.way, cells, whole.verdict)
-    legend = "+ kept; each is on top of those kept before it. Error: points of the step, predicted less measured."
+    legend = (
+        "+ kept; each trial runs on top of those kept before it. Error: predicted minus measured, in percentage points "
+        "of the step."
+    )
     return [*out, *page.wrapped(legend, first=" ", style="dim")]
 
 
 def is_kept(trial: TrialRecord, treated: Treated) -> bool:
-    """Whether this trial is the one after which its way was kept, and it still is."""
-    last = next((it for it in reversed(treated.trials) if it.way == trial.way), None)
+    """Whether the way of this trial is kept because of this trial, its last one."""
+    last = next((other for other in reversed(treated.trials) if other.way == trial.way), None)
     kept = bool(set(trial.members) & set(treated.kept)) and trial.verdict == "helped"
     return (kept or trial.way in treated.kept) and trial is last
 
 
 def predicted(trials: Sequence[TrialRecord]) -> list[str]:
-    """The predicted savings as shares of the step they were predicted of: "17 (0 to 42)".
+    """The predicted savings in percent of the step: "17 (0 to 42)".
 
-    All in one form: where "to" has no room it is "17 (0..42)", and where that has none the ends are whole numbers.
+    All have one form: if "to" does not fit it is "17 (0..42)", and if that does not fit, the ends are whole numbers.
     """
     for to, whole in ((" to ", False), ("..", False), ("..", True)):
         shown = [_interval(trial, to, whole) for trial in trials]
-        if all(len(one) <= PREDICTED for one in shown):
+        if all(len(text) <= PREDICTED for text in shown):
             return shown
-    return [one.replace(" ", "") if len(one) > PREDICTED else one for one in shown]
+    return [text.replace(" ", "") if len(text) > PREDICTED else text for text in shown]
 
 
 def _interval(trial: TrialRecord, to: str, whole: bool) -> str:
@@ -153,14 +164,14 @@ def _interval(trial: TrialRecord, to: str, whole: bool) -> str:
 
 
 def measured(trial: TrialRecord) -> str:
-    """The measured saving as a share of the step before it; "-" where it was not timed, or can't be told."""
+    """The measured saving in percent of the step before it; "-" if the trial was not timed or is inconclusive."""
     if trial.timing is None or trial.saving_ns is None or trial.verdict == "inconclusive":
         return "-"
     return points(100 * trial.saving_ns / trial.timing.before_ns)
 
 
 def error(trial: TrialRecord) -> str:
-    """Predicted less measured, in points of the step; "-" where either is not there."""
+    """Predicted minus measured saving, in percentage points of the step; "-" if either is unknown."""
     step = trial.step_ns or (trial.timing.before_ns if trial.timing is not None else None)
     if trial.timing is None or trial.saving_ns is None or trial.expected_ns is None or not step:
         return "-"
@@ -171,27 +182,28 @@ def error(trial: TrialRecord) -> str:
 
 
 def points(value: float) -> str:
-    """A number of hundredths: no decimal from 10 upwards."""
+    """A number of percent, with a decimal below 10."""
     text = f"{value:.0f}" if abs(value) >= 9.95 else f"{value:.1f}"
     return "0" if float(text) == 0 else text
 
 
-def numerics(one: Numerics | None) -> str:
-    """What was found of the numbers, in one word or the largest error."""
-    if one is None:
+def numerics(result: Numerics | None) -> str:
+    """How the numerical results compare: result word, or the largest error."""
+    if result is None:
         return "-"
-    if one.ok is None:
+    if result.ok is None:
         return "unknown"
-    if not one.ok:
+    if not result.ok:
         return "differ"
-    known = [it.treated for it in (one.output, one.loss, one.gradients) if it is not None and it.treated is not None]
-    if not known:
-        return "finite" if one.reference == "none" else "ok"
-    return "same" if max(known) == 0 else f"{max(known):.0e}"
+    compared = (result.output, result.loss, result.gradients)
+    errors = [each.treated for each in compared if each is not None and each.treated is not None]
+    if not errors:
+        return "finite" if result.reference == "none" else "ok"
+    return "same" if max(errors) == 0 else f"{max(errors):.0e}"
 
 
 def memory(trial: TrialRecord) -> str:
-    """How the peak changed; "-" where it was not measured."""
+    """The change of the memory peak; "-" if it was not measured."""
     before, after = trial.memory_before_bytes, trial.memory_after_bytes
     if before is None or after is None:
         return "-"
@@ -204,13 +216,11 @@ def memory(trial: TrialRecord) -> str:
 
 
 def told(trial: TrialRecord) -> list[str]:
-    """What a trial needs said beyond its row."""
+    """Remarks on a trial, below its row."""
     out = [f"in place of {sanitise(trial.instead_of)}, and measured against it"] if trial.instead_of else []
     if trial.leaves_out:
         stays = trial.verdict not in ("helped", "no_change")
-        out = [
-            f"{sanitise(trial.leaves_out)} {'stays' if stays else 'was left out again'}: measured against all of them"
-        ]
+        out = [f"{sanitise(trial.leaves_out)} {'stays' if stays else 'was dropped again'}: measured against all kept"]
     if trial.from_ledger:
         out.append(f"from the ledger, {sanitise(trial.from_ledger)[:10]}; --again runs it again")
     out += _by_earlier(trial)
@@ -224,16 +234,18 @@ def told(trial: TrialRecord) -> list[str]:
 
 
 def _by_earlier(trial: TrialRecord) -> list[str]:
-    """What the ledger's earlier trials made of the interval that the replay predicts."""
-    both = (trial.replayed_saving_ns, trial.predicted_saving_ns)
-    if trial.instead_of or not trial.step_ns or None in both:
+    """How the ledger's earlier trials changed the interval that the replay predicts."""
+    intervals = (trial.replayed_saving_ns, trial.predicted_saving_ns)
+    if trial.instead_of or not trial.step_ns or None in intervals:
         return []
-    was, now = (" to ".join(points(100 * end / trial.step_ns) for end in ends) for ends in both if ends is not None)
-    return [f"the interval is {now} by earlier trials in the ledger, {was} without them"] if was != now else []
+    was, now = (
+        " to ".join(points(100 * end / trial.step_ns) for end in ends) for ends in intervals if ends is not None
+    )
+    return [f"the interval is {now} with earlier trials in the ledger, {was} without them"] if was != now else []
 
 
 def _paid_back(steps: float | None) -> str:
-    """After how many steps what was saved is more than what the first ones took."""
+    """After how many steps the saving exceeds the extra time of the first ones."""
     if not steps:
         return ""
     whole = math.ceil(steps)
@@ -244,14 +256,17 @@ def _code(treated: Treated, page: Page) -> list[Line]:
     code = clean_lines(treated.code)
     if not code:
         return []
-    return [[(" To paste", "bold")], *([(f"   {part}", CODE)] for one in code for part in folded(one, page.width - 3))]
+    return [
+        [(" To paste", "bold")],
+        *([(f"   {part}", CODE)] for line in code for part in folded(line, page.width - 3)),
+    ]
 
 
 def _order(treated: Treated, page: Page) -> list[Line]:
     head = " Order" if treated.trials else " What would be tried, in this order"
     out: list[Line] = [[(head, "bold")]] if treated.order else []
-    for at, one in enumerate(treated.order[:MOST_ORDER], start=1):
-        out += page.wrapped(sanitise(one), first=f"  {at:>2}  ", rest="      ")
+    for at, entry in enumerate(treated.order[:MOST_ORDER], start=1):
+        out += page.wrapped(sanitise(entry), first=f"  {at:>2}  ", rest="      ")
     if len(treated.order) > MOST_ORDER:
         out.append([(f"      and {len(treated.order) - MOST_ORDER} more: --json", "dim")])
     if treated.stopped:
@@ -277,22 +292,22 @@ def _left(treated: Treated, page: Page) -> list[Line]:
 
 
 def _reason(ways: Sequence[str], why: str, page: Page) -> list[Line]:
-    """Names and their reason, whole; of many names so many as let both stand in two lines, but at least one."""
+    """Names and their reason; of many names, as many as fit with the reason in two lines, but at least one."""
     first = f"   {page.glyphs.dot} "
     for count in range(len(ways), 0, -1):
         names = ", ".join(ways[:count]) + (f" and {len(ways) - count} more" if count < len(ways) else "")
-        found = page.wrapped(f"{names}: {why}", first=first)
-        if len(found) <= LEFT_LINES:
+        lines = page.wrapped(f"{names}: {why}", first=first)
+        if len(lines) <= LEFT_LINES:
             break
-    return found
+    return lines
 
 
 def _advice(items: Sequence[Advised], page: Page) -> list[Line]:
-    """What only the user's source can change."""
+    """Treatments that only a change of the user's source can apply."""
     if not items:
         return []
     out: list[Line] = page.wrapped(
-        "For your source to change: predicted of the step as it was, measured by nothing", first=" ", style="bold"
+        "Changes to your source: predicted for the step as it was, not measured", first=" ", style="bold"
     )
     for item in items[:MOST_ADVICE]:
         where = f" at {sanitise(item.where)}" if item.where else ""
@@ -316,24 +331,24 @@ def _tail(treated: Treated, page: Page) -> list[Line]:
 
 
 def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
-    """The ledger's errors by treatment."""
+    """The errors of predictions in the ledger, by treatment."""
     trials = units.things(found.trials, "trial")
-    again = f", {found.repeated:,} of them run again later and not counted below" if found.repeated else ""
+    again = f", {found.repeated:,} of them repeated later and not counted below" if found.repeated else ""
     out = [*page.wrapped(f"{sanitise(found.folder)}{page.joint}{trials}{again}", first=" ", style="bold"), []]
     if not found.errors:
         out += page.wrapped("No trial is kept here yet; gobrrr treat FILE.py:NAME adds them.", first=" ")
     else:
         heads = ("trials", "helped", "error", "90 %", "inside", "width", "meas./exp.")
         out += _ledger_cells(page, "treatment", *heads, style="bold")
-        out += [line for one in found.errors for line in _ledger_row(page, one)]
+        out += [line for error_row in found.errors for line in _ledger_row(page, error_row)]
         legend = (
-            "Error: the median of |predicted - measured| in points of the step, and its 90th percentile. "
-            "Inside: of how many trials the measured saving lay in the predicted interval; width: that interval's, the "
-            "median. Meas./exp.: the median of what was saved over what was expected; under 1 too much was promised."
+            "Error: median of |predicted - measured| in percentage points of the step; 90 %: its 90th percentile. "
+            "Inside: share of trials with the measured saving inside the predicted interval; width: median width of "
+            "that interval. Meas./exp.: median of measured over expected saving; below 1, too much was promised."
         )
         out += page.wrapped(legend, first=" ", style="dim")
-        if left := sum(one.trials - one.predicted for one in found.errors):
-            why = "undecided, on a busy machine, or with nothing predicted"
+        if left := sum(error_row.trials - error_row.predicted for error_row in found.errors):
+            why = "inconclusive, on a busy machine, or without a prediction"
             out += page.wrapped(f"Not judged: {units.things(left, 'trial')} ({why}).", first=" ", style="dim")
     for note in found.notes:
         out += page.wrapped(sanitise(note), first=f" {page.glyphs.dot} ", style="dim")
@@ -343,13 +358,14 @@ def ledger_lines(found: LedgerErrors, page: Page) -> list[Line]:
 def _ledger_cells(page: Page, name: str, *rest: str, style: str = "") -> list[Line]:
     wide = 26 + max(page.width - DEFAULT_WIDTH, -8)
     widths = (6, 6, 6, 6, 6, 6, 10)
-    cells = " ".join(f"{one:>{width}}" for one, width in zip(rest, widths, strict=True))
+    cells = " ".join(f"{cell:>{width}}" for cell, width in zip(rest, widths, strict=True))
     return row(sanitise(name), wide, f" {cells}", styles=(style, style))
 
 
-def _ledger_row(page: Page, one: ErrorRow) -> list[Line]:
-    off, far, wide = ("-" if it is None else points(it) for it in (one.median_points, one.p90_points, one.width_points))
-    inside = "-" if one.covered is None else units.percent(one.covered)
-    ratio = "-" if one.measured_over_expected is None else f"{one.measured_over_expected:.2f}"
-    cells = (f"{one.trials}", f"{one.helped}", off, far, inside, wide, ratio)
-    return _ledger_cells(page, one.treatment, *cells)
+def _ledger_row(page: Page, errors: ErrorRow) -> list[Line]:
+    figures = (errors.median_points, errors.p90_points, errors.width_points)
+    off, far, wide = ("-" if figure is None else points(figure) for figure in figures)
+    inside = "-" if errors.covered is None else units.percent(errors.covered)
+    ratio = "-" if errors.measured_over_expected is None else f"{errors.measured_over_expected:.2f}"
+    cells = (f"{errors.trials}", f"{errors.helped}", off, far, inside, wide, ratio)
+    return _ledger_cells(page, errors.treatment, *cells)

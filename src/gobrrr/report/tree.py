@@ -1,4 +1,4 @@
-"""The tree of places, to walk in: what lies in what, and which line a place is on."""
+"""Walks the tree of places: what lies within a place, and which source line it is on."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SOURCE = re.compile(r"(?P<file>[^<>()]+)\((?P<line>\d+)\): (?P<function>.+)", re
 
 
 def at_line(source: str | None) -> str:
-    """A source as a screen shows it: "file.py:28"; "" where it is none."""
-    found = SOURCE.fullmatch(source or "")
-    if not found:
+    """A source as it is shown: "file.py:28"; "" if there is none."""
+    match = SOURCE.fullmatch(source or "")
+    if not match:
         return ""
-    file = found["file"].replace("\\", "/").rpartition("/")[2]
-    return f"{file}:{found['line']}"
+    file = match["file"].replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{match['line']}"
 
 
 class Places:
-    """The places of a diagnosis, with what lies below each."""
+    """The places of a diagnosis as a tree."""
 
     def __init__(self, nodes: Sequence[PlaceNode]) -> None:
         self.nodes = nodes
@@ -32,7 +32,7 @@ class Places:
                 self._below[node.parent].append(node)
 
     def below(self, node: PlaceNode) -> list[PlaceNode]:
-        """The places directly within one."""
+        """The places directly within a place."""
         return self._below[node.id]
 
     def path(self, node: PlaceNode) -> Iterator[PlaceNode]:
@@ -43,7 +43,7 @@ class Places:
             yield node
 
     def inside(self, node: PlaceNode) -> Iterator[PlaceNode]:
-        """The place and all within it."""
+        """The place and all places within it."""
         waiting = [node]
         while waiting:
             at = waiting.pop()
@@ -51,7 +51,7 @@ class Places:
             waiting += self._below[at.id]
 
     def outermost(self, node: PlaceNode, kind: str) -> Iterator[PlaceNode]:
-        """The places of a kind within a place that lie in no other of that kind within it."""
+        """The outermost places of a kind within a place."""
         waiting = list(self._below[node.id])
         while waiting:
             at = waiting.pop()
@@ -61,33 +61,34 @@ class Places:
                 waiting += self._below[at.id]
 
     def share(self, ns: float) -> float:
-        """The share that a time has of the step."""
+        """A time as a share of the step."""
         return ns / self.nodes[0].step_ns if self.nodes[0].step_ns else 0.0
 
     def has_lines(self, node: PlaceNode) -> bool:
-        """Whether source lines are known within a place, and hold most of it."""
-        return 2 * sum(each.step_ns for each in self.below(node) if each.kind == "line") > node.step_ns
+        """Whether known source lines directly within a place have most of its time."""
+        return 2 * sum(place.step_ns for place in self.below(node) if place.kind == "line") > node.step_ns
 
     def of_line(self, node: PlaceNode) -> PlaceNode | None:
-        """The source line that a place is on; None where only the function around it is known."""
-        for each in self.path(node):
-            if each.kind == "line":
-                return each
-            if each.kind in ("function", "program"):
+        """The source line that a place is on; None if only the function around it is known."""
+        for place in self.path(node):
+            if place.kind == "line":
+                return place
+            if place.kind in ("function", "program"):
                 return None
         return None
 
     def lifted(self, node: PlaceNode, same: float) -> PlaceNode:
-        """The line that the place is on where it has `same` of it, else the place."""
+        """The line that the place is on if the place has at least the share `same` of it, else the place."""
         line = self.of_line(node)
         return line if line is not None and node.step_ns >= same * line.step_ns else node
 
     def told(self, node: PlaceNode, same: float) -> PlaceNode:
-        """The place that stands for one: a function, a module or an annotation of which one place within has `same` is
-        that place."""
+        """The place to show for one: while a function, a module or an annotation has one place within it with at least
+        the share `same` of its time, that place instead."""
         while node.kind in ("function", "module", "annotation"):
-            inner = [each for each in self.below(node) if each.step_ns >= same * node.step_ns and each.kind != "kernel"]
-            if not inner:
+            inner = (place for place in self.below(node) if place.kind != "kernel")
+            large = next((place for place in inner if place.step_ns >= same * node.step_ns), None)
+            if large is None:
                 break
-            node = inner[0]
+            node = large
         return self.lifted(node, same)

@@ -1,4 +1,4 @@
-"""Why device time has no floor, in words."""
+"""Why device time has no least time (floor), in words."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from gobrrr.report.text import sanitise
 
 NO_DEVICE = "no device work is in the trace"
 DEVICE_CHARACTERS = 40
+"""Characters of a device's name in a sentence; chosen."""
 
 
 def no_machine(diagnosis: Diagnosis) -> str | None:
-    """Why there are no floors at all; None where a machine's ceilings are known."""
+    """Why there are no floors at all; None if the machine's ceilings are known."""
     if diagnosis.machine is not None:
         return None
     if not diagnosis.device:
@@ -22,7 +23,7 @@ def no_machine(diagnosis: Diagnosis) -> str | None:
 
 
 def most(diagnosis: Diagnosis) -> str | None:
-    """What most of the time without a floor "has" or "is", to be put after its name; None where no row has none."""
+    """The main reason for time without a floor, as a predicate ("has no recorded shapes"); None if all has a floor."""
     reasons: dict[str, float] = defaultdict(float)
     for row in diagnosis.ops:
         if row.floor_ns is None and row.family != "collective":

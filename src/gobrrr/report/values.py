@@ -1,4 +1,4 @@
-"""A measured number with its unit as text; the units are those of gobrrr.model.measured and gobrrr.model.experiment."""
+"""Measured numbers as text, in the units of gobrrr.model.measured and gobrrr.model.experiment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text(value: float | Quantity | None, unit: str) -> str:
 
 
 def spread(value: object) -> str:
-    """The distance of the quartiles over the median: "0.4 %"; nothing where there is no spread to show."""
+    """The interquartile range over the median: "0.4 %"; "" for a single run."""
     return units.percent(value.spread) if isinstance(value, Quantity) and value.runs > 1 else ""
 
 

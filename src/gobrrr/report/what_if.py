@@ -1,4 +1,4 @@
-"""One what-if on the screen, and the words that it and the page share: what a combination would change of the step."""
+"""A what-if on the terminal, and the phrases that the terminal and the page share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gobrrr.report.layout import ASCII, Line, Page, fold
 from gobrrr.report.text import clean_lines, sanitise, to_ascii
 
 TELLS = 0.0005
-"""A saving under this share of the step is none."""
+"""A saving below this share of the step counts as none; chosen."""
 
 
 def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
-    """The block of one combination: its step, its saving, its budget, what bounds it then, what that assumes."""
+    """One combination: its step, saving, budget, what bounds it, and what the prediction assumes."""
     now = as_it_is(diagnosis)
     out = page.wrapped(f"What if: {title(entry)}", first=" ", rest="   ", style="bold")
     both = [times(now, entry, page.glyphs.arrow), *([] if entry is now else [saving(now, entry)])]
@@ -37,7 +37,7 @@ def lines(diagnosis: Diagnosis, page: Page, entry: WhatIf) -> list[Line]:
 
 
 def headline(diagnosis: Diagnosis, entry: WhatIf) -> str:
-    """One combination in one line of ASCII: its name, its step and what it saves."""
+    """One combination in one line of ASCII: its name, its step and its saving."""
     now = as_it_is(diagnosis)
     parts = apart(now, entry)
     whole = f"{saving(now, entry)}{f' ({parts})' if parts else ''}"
@@ -45,19 +45,19 @@ def headline(diagnosis: Diagnosis, entry: WhatIf) -> str:
 
 
 def as_it_is(diagnosis: Diagnosis) -> WhatIf | None:
-    """The step that the others are compared with: the record's first; None where it has none."""
+    """The step without changes, which the others are compared with: the record's first; None if it has none."""
     return diagnosis.what_ifs[0] if diagnosis.what_ifs else None
 
 
 def title(entry: WhatIf, own: str = "") -> str:
-    """Which combination it is: "compile + cuda-graph, on B200". `own`: what the machine that it ran on is called."""
+    """The name of a combination: "compile + cuda-graph, on B200". `own`: the name of the step's own machine."""
     names = " + ".join(sanitise(treatment) for treatment in entry.treatments)
     where = sanitise(entry.machine) if entry.machine else own
     return ", ".join(filter(None, [names, f"on {where}" if where else ""])) or "the step as it is"
 
 
 def times(now: WhatIf | None, entry: WhatIf, arrow: str) -> str:
-    """The step's time before and after, with the interval of the second."""
+    """The step's time before and after, with the interval of the latter."""
     after = units.duration(entry.step_ns)
     interval = units.duration_range(entry.low_ns, entry.high_ns).removesuffix(f" {after.rpartition(' ')[2]}")
     before = f"{units.duration(now.step_ns)} {arrow} " if now is not None and now is not entry else ""
@@ -65,7 +65,7 @@ def times(now: WhatIf | None, entry: WhatIf, arrow: str) -> str:
 
 
 def saving(now: WhatIf | None, entry: WhatIf) -> str:
-    """What the combination saves, or that it takes longer, in time and as a share of the step as it is."""
+    """What a combination saves, or how much longer it takes, in time and as a share of the step as it is."""
     step = now.step_ns if now is not None else entry.step_ns + entry.expected_ns
     share = entry.expected_ns / step if step > 0 else 0.0
     if abs(share) < TELLS:
@@ -76,7 +76,7 @@ def saving(now: WhatIf | None, entry: WhatIf) -> str:
 
 
 def apart(now: WhatIf | None, entry: WhatIf) -> str:
-    """What of a saving on another machine is the machine's, and what the treatments' there; "" where it is of one."""
+    """The saving of the machine alone and that of the treatments there; "" if only one applies."""
     if now is None or entry.there_ns is None:
         return ""
     there = replace(entry, step_ns=entry.there_ns, expected_ns=now.step_ns - entry.there_ns)
@@ -107,23 +107,23 @@ def then(now: WhatIf | None, entry: WhatIf) -> str:
 
 
 def told(entry: WhatIf) -> str:
-    """The record's own words on what bounds the step."""
+    """The record's words on what bounds the step."""
     return sanitise(entry.then).removeprefix("then ")
 
 
 def work(entry: WhatIf) -> str:
-    """That the step does more than today's; "" where it doesn't."""
+    """How much more work a step does than today; "" if it is the same."""
     if abs(entry.work - 1.0) < 1e-6:
         return ""
-    more = f"does {entry.work:.3g} times the work: per today's work "
+    more = f"does {entry.work:.3g} times the work: for the work of today's step "
     return more + f"{units.duration(entry.step_ns)}, per step {units.duration(entry.step_ns * entry.work)}"
 
 
 def meaning(diagnosis: Diagnosis, treatment: str) -> str:
-    """What a treatment is, in the line of code or words that prescribes it; "" where nothing prescribes it."""
+    """A treatment's first line of code, or of words, in the diagnosis; "" if it is not prescribed."""
     how = next(
         (prescription.how for prescription in diagnosis.prescriptions if prescription.treatment == treatment), ""
     )
-    told_in = [line.strip() for line in clean_lines(how) if line.strip()]
-    code = [line for line in told_in if not line.startswith(("#", "import ", "from "))]
-    return next(iter(code or told_in), "")
+    lines = [line.strip() for line in clean_lines(how) if line.strip()]
+    code = [line for line in lines if not line.startswith(("#", "import ", "from "))]
+    return next(iter(code or lines), "")

@@ -1,4 +1,4 @@
-"""The plain words of the answer: what a line of the budget is called, and the sentence behind the verdict."""
+"""The words of the answer: names of the budget's lines, and the sentence behind the verdict."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gobrrr.report import unpriced
 from gobrrr.report.text import sanitise
 
 PRICED_ENOUGH = 0.8
-"""Under this share of device time the verdict says only what is certain."""
+"""With floors for less than this share of the device time, the verdict may be unknown; chosen."""
 
 TINY_SHARE = 0.005
-"""A line of the budget under this share is merged with others like it."""
+"""Lines of the budget below this share are merged; chosen."""
 
 VERDICTS = {"no_change": "no change", "inconclusive": "unclear"}
-"""What a trial's verdict is called, where that is not its own word."""
+"""Verdicts of trials whose name on the screen is another."""
 
 GROUPS = {
     "compute": "compute",
@@ -27,27 +27,29 @@ GROUPS = {
     "transfer": "transfer",
     "overhead": "overhead",
 }
+"""Kind of a budget line -> its name, in the order of the table."""
 
 LABELS = {
     "compute": "at its roof",
     "memory": "at its roof",
     "unpriced": "least time unknown",
-    "communication": "nothing hides it",
+    "communication": "not overlapped",
     "transfer": "host-device copies",
 }
+"""Kind of a budget line without a cause -> its label."""
 
-# The start of a cause's name -> what the table calls it, and what the device does meanwhile.
+# (the start of a cause's name, its label in the table, what the device does meanwhile)
 CAUSES = (
     ("waiting", "waiting for ranks", "waiting for the slowest rank"),
     ("launch", "launching", "waiting for launches"),
     ("python", "Python between ops", "waiting for Python"),
-    ("drain", "draining syncs", "drained by syncs with the host"),
-    ("sync", "draining syncs", "drained by syncs with the host"),
+    ("drain", "synchronisation", "waiting after synchronisations with the host"),
+    ("sync", "synchronisation", "waiting after synchronisations with the host"),
     ("input", "input data", "waiting for input data"),
     ("alloc", "allocator", "waiting for the allocator"),
     ("garbage", "garbage collection", "waiting for garbage collection"),
     ("gc", "garbage collection", "waiting for garbage collection"),
-    ("host", "host computing", "waiting for computation on the host"),
+    ("host", "host computation", "waiting for computation on the host"),
     ("compil", "compiling", "waiting for a compiler"),
     ("unexplained", "unexplained", "and the trace does not show why"),
 )
@@ -59,9 +61,10 @@ ON_CPU = {
     "garbage collection": "in garbage collection",
     "compiling": "compiling",
 }
-"""What a processor that computes itself does meanwhile, by what the table calls the cause."""
+"""Label of a cause -> what the processor does meanwhile, if operations run on it."""
 
 CAUSE_CHARACTERS = 30
+"""Characters of an unknown cause that are shown; chosen."""
 
 
 def _cause(cause: str | None) -> tuple[str, str]:
@@ -73,12 +76,12 @@ def _cause(cause: str | None) -> tuple[str, str]:
 
 
 def cause(name: str | None) -> str:
-    """What the table calls a cause of overhead."""
+    """The label of a cause of overhead."""
     return _cause(name)[0]
 
 
 def label(line: BudgetLine, *, cpu: bool = False) -> str:
-    """What stands in the second column beside the line's group; `cpu`: operations are dispatched, not launched."""
+    """The label of a line in the second column; `cpu`: operations are dispatched, not launched."""
     if line.line == "below_roof":
         return f"{sanitise(line.cause)} kernels" if line.cause else ""
     if line.line == "overhead":
@@ -89,11 +92,11 @@ def label(line: BudgetLine, *, cpu: bool = False) -> str:
 
 def share(diagnosis: Diagnosis, line: str, cause: str | None = None) -> float:
     """The share of the step that lines of this kind (and, if given, this cause) take together."""
-    return sum(one.share for one in diagnosis.budget if one.line == line and cause in (None, one.cause))
+    return sum(row.share for row in diagnosis.budget if row.line == line and cause in (None, row.cause))
 
 
 def sides(diagnosis: Diagnosis) -> dict[str, float]:
-    """Shares as the regime weighs them: time below the roof goes to the side of its kernel's bound."""
+    """Shares of the step by regime: time below the roof counts for what bounds its kernel."""
     below = {side: share(diagnosis, "below_roof", side) for side in ("compute", "memory")}
     waiting = sum(line.share for line in diagnosis.budget if is_input(line))
     return {
@@ -117,7 +120,7 @@ def headline(diagnosis: Diagnosis) -> str:
 
 
 def reason(diagnosis: Diagnosis) -> str:
-    """One plain sentence with a number that says why; "" when the budget holds no number to say it with."""
+    """The reason for the verdict in one sentence with a number; "" if the budget is empty."""
     if diagnosis.regime == "unknown":
         return _unknown(diagnosis)
     if not diagnosis.budget:
@@ -127,10 +130,10 @@ def reason(diagnosis: Diagnosis) -> str:
 
 def _unknown(diagnosis: Diagnosis) -> str:
     if not diagnosis.devices and diagnosis.budget:
-        return f"{unpriced.NO_DEVICE}: the host's time alone names no side"
+        return f"{unpriced.NO_DEVICE}: the host's time alone does not show what bounds the step"
     priced = diagnosis.coverage.device_time
     if priced is None or priced >= PRICED_ENOUGH or share(diagnosis, "unpriced") < TINY_SHARE:
-        return "what was recorded does not say where the step's time goes"
+        return "the recording does not show where the step's time goes"
     if (why := unpriced.no_machine(diagnosis)) is not None:
         return f"the least time for the work is not known: {why}"
     part = f"only {units.percent(priced)}" if priced else "no part"
@@ -164,7 +167,7 @@ def _overhead(diagnosis: Diagnosis) -> str:
 
 
 def _dispatching(diagnosis: Diagnosis, lines: list[BudgetLine]) -> str:
-    """The overhead of a step whose device is the processor itself."""
+    """The overhead of a step whose operations run on the processor."""
     whole = units.percent(share(diagnosis, "overhead"))
     dispatch = sum(line.share for line in lines if cause(line.cause) in ("launching", "Python between ops"))
     if dispatch > share(diagnosis, "overhead") / 2:
@@ -175,7 +178,7 @@ def _dispatching(diagnosis: Diagnosis, lines: list[BudgetLine]) -> str:
 
 
 def _waiter(diagnosis: Diagnosis) -> str:
-    """Who waits for the input."""
+    """What waits for the input."""
     if not diagnosis.device_model.asynchronous:
         return "step"
     return "device" if diagnosis.devices else "host"
@@ -183,12 +186,12 @@ def _waiter(diagnosis: Diagnosis) -> str:
 
 def _mixed(diagnosis: Diagnosis) -> str:
     first, second, *_ = sorted(sides(diagnosis).items(), key=lambda item: -item[1])
-    both = ", ".join(f"{name} {units.percent(part)}" for name, part in (first, second))
-    return f"{both}: no side takes half of the step"
+    largest = ", ".join(f"{name} {units.percent(part)}" for name, part in (first, second))
+    return f"{largest}: none takes half of the step"
 
 
 def _and_copies(diagnosis: Diagnosis) -> str:
-    """Copies to and from the device that nothing hides, where they take long enough to be named."""
+    """Copies to and from the device that are not overlapped, if they take 5 % of the step (chosen)."""
     copies = share(diagnosis, "transfer")
     return f", and copies take {units.percent(copies)}" if copies >= 0.05 else ""
 
@@ -200,9 +203,7 @@ _REASONS: dict[str, Callable[[Diagnosis], str]] = {
     "input": lambda d: (
         f"the {_waiter(d)} waits for input data {units.percent(sides(d)['input'])} of the step{_and_copies(d)}"
     ),
-    "communication": lambda d: (
-        f"communication that nothing hides takes {units.percent(share(d, 'communication'))} of the step"
-    ),
+    "communication": lambda d: f"exposed communication takes {units.percent(share(d, 'communication'))} of the step",
     "transfer": lambda d: (
         f"host-device copies with nothing else running take {units.percent(share(d, 'transfer'))} of the step"
     ),

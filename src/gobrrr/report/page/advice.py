@@ -1,4 +1,4 @@
-"""What to do, what was found, what was tried: cards with their evidence."""
+"""The page's cards: what to do and the findings, with their evidence; and the table of trials."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from gobrrr.report.pasted import folded
 from gobrrr.report.text import clean_lines, sanitise, short_name
 
 CODE_CELLS = 34
-"""Characters of code in a line of a card on a screen 1,280 px wide."""
+"""Characters of code that fit a line of a card on a screen 1,280 px wide."""
 
 COSTS = (
-    "By what each costs: no time is counted under two findings. A treatment above may save more, where it mends more "
-    "than this, or less, where the step then waits for something else."
+    "Sorted by cost; no time is counted twice. A treatment above may save more than a finding costs, if it mends "
+    "several, or less, if the step then waits for something else."
 )
+"""The introduction to the findings."""
 
 
 def what_to_do(diagnosis: Diagnosis) -> Markup | None:
-    """The treatments, by what they are predicted to save."""
+    """The treatments, sorted by predicted saving."""
     ranked = advice.worth_doing(diagnosis)
     if not ranked:
         return None
@@ -31,9 +32,9 @@ def what_to_do(diagnosis: Diagnosis) -> Markup | None:
     step = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
     cards = [_prescription(item, by_code, step) for item in ranked]
     lead = (
-        "By what each is expected to save of a step when it alone is applied: the savings do not add up. On workloads "
-        "that were measured, three of four savings lay within such an interval. The solid part of a bar is the least, "
-        "the hatched part the most; its track is the step."
+        "Sorted by the expected saving of each treatment alone; savings do not add up. On measured workloads, three of "
+        "four savings lay within such an interval: its low end is the solid part of a bar, its high end the hatched "
+        "part. A full bar is the step."
     )
     return section("todo", "What to do", el("ol", cards, class_="cards"), lead=lead)
 
@@ -55,7 +56,7 @@ def _prescription(item: Prescription, by_code: Mapping[str, Finding], step: floa
 
 
 def _mends(item: Prescription, by_code: Mapping[str, Finding]) -> Markup:
-    """The findings that a treatment answers; of several, each with what it would save of that one alone."""
+    """The findings that a treatment mends; if there are several, each with the saving on it alone."""
     mended = advice.mended(item)
     links = [el("a", advice.named(code, by_code), href=f"#finding-{sanitise(code)}") for code, _ in mended]
     if len(links) == 1:
@@ -80,7 +81,7 @@ def _code(how: str) -> Markup:
 
 
 def findings(diagnosis: Diagnosis, links: list[Link]) -> Markup:
-    """Every finding with its evidence and where it is."""
+    """Every finding with its evidence and its places."""
     if not diagnosis.findings:
         return section("findings", "Findings", el("p", advice.nothing_found(diagnosis), class_="empty"))
     beside = neighbours(diagnosis)
@@ -107,7 +108,7 @@ def _finding(item: Finding, link: Link, index: int, beside: list[Finding]) -> Ma
 
 
 def _neighbours(beside: list[Finding]) -> Markup | None:
-    """The other findings at the place."""
+    """The other findings at the same place."""
     if not beside:
         return None
     links = [
@@ -123,12 +124,12 @@ def _neighbours(beside: list[Finding]) -> Markup | None:
 
 def _cost(interval: Interval) -> tuple[Markup | str, ...]:
     if interval[1] <= 0:
-        return ("about the measurement: costs the program nothing, ",)
+        return ("about the measurement, costs the program nothing, ",)
     return "costs ", el("b", units.duration_range(*interval)), " of a step, "
 
 
 def _places(where: list[Place]) -> Markup | None:
-    """The place with most of it; the others behind a line that opens."""
+    """The first place; the others can be unfolded."""
     if not where:
         return None
     first, *others = [_place(place) for place in where]
@@ -152,7 +153,7 @@ def _place(place: Place) -> Markup:
 
 
 def tried(diagnosis: Diagnosis) -> Markup | None:
-    """What was applied and measured, beside what was predicted."""
+    """The trials: measured savings beside predicted ones."""
     if not diagnosis.trials:
         return None
     heads = [el("th", name, scope="col") for name in ("treatment", "before", "after", "saved", "predicted", "verdict")]

@@ -1,4 +1,4 @@
-"""The places of the roofline and the timeline, with what they show in words and what they leave out."""
+"""The sections of the roofline and the timeline: the elements that the script draws in, and captions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gobrrr.report.page.verdict import cause_colour, predicted
 
 
 def drawable(row: OpRow) -> bool:
-    """Whether a call has a place on the roofline: FLOPs, bytes and time are known and not zero."""
+    """Whether a call has a point on the roofline: FLOPs, bytes and time are known and not zero."""
     return bool(row.flop and row.bytes and row.ns)
 
 
 def roofline(diagnosis: Diagnosis) -> Markup:
-    """The chart of calls under the roofs."""
+    """The roofline section."""
     if not any(drawable(row) for row in diagnosis.ops):
         return section("roofline", "Roofline", el("p", _no_points(diagnosis), class_="empty"))
     controls = el(
@@ -27,8 +27,8 @@ def roofline(diagnosis: Diagnosis) -> Markup:
     )
     chart = el("div", id="roofline-chart", class_="chart", role="img", aria_label=_told(diagnosis), tabindex="0")
     lead = (
-        "Each point is a kind of call: arithmetic a byte moved against arithmetic a second; its area is its time. "
-        "On the line is at the roof. Click a point to find it in the table and on the timeline."
+        "Each point is a kind of call: FLOP per byte moved against FLOP per second; its area is its time. A point on "
+        "the line is at the roof. Click a point to find it in the table and on the timeline."
     )
     return section("roofline", "Roofline", controls, chart, el("p", _left_out(diagnosis), class_="after"), lead=lead)
 
@@ -62,7 +62,7 @@ def _left_out(diagnosis: Diagnosis) -> str:
 
 
 def timeline(diagnosis: Diagnosis) -> Markup:
-    """One step on the device, with its gaps by cause."""
+    """The timeline section: one step on the device, with its gaps by cause."""
     line = diagnosis.timeline
     if line is None or not (line.start_ns or line.gap_start_ns):
         return section(
@@ -87,7 +87,7 @@ def timeline(diagnosis: Diagnosis) -> Markup:
     chart = el("div", id="timeline-chart", class_="chart", role="img", aria_label=_line_told(line), tabindex="0")
     pan = "Drag to pan; Ctrl and wheel, pinch or the + and \u2212 keys zoom."
     parts = (_legend(_work(diagnosis, line)), controls, chart, _gaps(line), _cut(line))
-    above = " Above the device is what the host does meanwhile." if host else ""
+    above = " The lanes above the device show what the host does meanwhile." if host else ""
     return section("timeline", timeline_title(diagnosis), *parts, lead=f"{_what_runs(diagnosis, line)}{above} {pan}")
 
 
@@ -101,14 +101,14 @@ def _search() -> tuple[Markup, Markup]:
 
 
 def timeline_title(diagnosis: Diagnosis) -> str:
-    """What the timeline is called: a predicted one says so."""
+    """The title of the timeline; a predicted one says so."""
     return "Predicted timeline" if predicted(diagnosis) else "Timeline"
 
 
 def _what_runs(diagnosis: Diagnosis, line: Timeline) -> str:
     if predicted(diagnosis):
         on = diagnosis.machine or f"device {line.device}"
-        return f"One step on {on} as the model of the host and the device expects it; nothing was run."
+        return f"One step on {on} as predicted by the model of host and device; nothing was run."
     return f"One step of device {line.device} as it runs without the profiler, replayed from the trace."
 
 
@@ -121,28 +121,29 @@ def _line_told(line: Timeline) -> str:
 
 
 def _work(diagnosis: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
-    """(colour, name) of what is on this timeline."""
+    """The legend: (colour, name) of what this timeline shows."""
     kinds = [line.kinds[kind] for kind in line.kind]
     bounds = {
         diagnosis.ops[op].bound if 0 <= op < len(diagnosis.ops) else None
         for op, kind in zip(line.op, kinds, strict=True)
         if kind == "compute"
     }
-    found: list[tuple[str, str]] = [(bound, f"{bound}-bound") for bound in ("compute", "memory") if bound in bounds]
-    found += [("unpriced", "not judged")] if bounds - {"compute", "memory"} else []
-    found += [(kind, kind) for kind in ("communication", "transfer") if kind in kinds]
+    legend: list[tuple[str, str]] = [(bound, f"{bound}-bound") for bound in ("compute", "memory") if bound in bounds]
+    legend += [("unpriced", "not judged")] if bounds - {"compute", "memory"} else []
+    legend += [(kind, kind) for kind in ("communication", "transfer") if kind in kinds]
     causes = [words.cause(line.causes[index]) for index in sorted(set(line.gap_cause))]
-    found += [(cause_colour(cause), f"idle: {cause}") for cause in causes]
+    legend += [(cause_colour(cause), f"idle: {cause}") for cause in causes]
     host = (
         {diagnosis.places[place].kind for track in line.host for place in track.place}
         if has_places(diagnosis)
         else set()
     )
     named = dict.fromkeys(host_kind(kind) for kind in sorted(host))
-    return found + [(colour, f"host: {name}") for colour, name in named]
+    return legend + [(colour, f"host: {name}") for colour, name in named]
 
 
 HOST = {"op": ("gc", "operations"), "annotation": ("compile", "annotations"), "driver": ("sync", "driver calls")}
+"""Kind of a place on the host's lanes -> (colour class, name in the legend)."""
 
 
 def host_kind(kind: str) -> tuple[str, str]:
@@ -159,11 +160,11 @@ def _legend(items: list[tuple[str, str]], *, round_first: bool = False) -> Marku
 
 
 MOST_GAPS, LEAST_SHARE = 4, 0.002
-"""Gaps that are listed, and the share of the step that one must have."""
+"""Gaps that are listed, and the share of the step that each must have; chosen."""
 
 
 def _gaps(line: Timeline) -> Markup | None:
-    """The longest gaps, as a list that zooms to them; one sentence where all of them are short."""
+    """The longest gaps as buttons that zoom to them, or one sentence if all are short."""
     lengths = line.gap_duration_ns
     if not lengths:
         return el("p", "The device is never idle in this step.", class_="after")

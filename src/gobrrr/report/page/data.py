@@ -1,4 +1,4 @@
-"""The numbers that the charts draw, as JSON that is safe inside a page."""
+"""The data of the charts, as JSON that is safe inside a page."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from gobrrr.report.page.what_if import offers, what_if_data
 from gobrrr.report.text import sanitise, short_name, shorten
 
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""Characters that could end a script element or break a parser -> their escapes."""
 
 
 def as_script(value: Any) -> str:
-    """JSON that ends no script element and that any parser takes."""
+    """JSON that can't end the script element that holds it."""
     text = msgspec.json.encode(value).decode("utf-8")
     for sign, escaped in _UNSAFE.items():
         text = text.replace(sign, escaped)
@@ -32,7 +33,7 @@ def as_script(value: Any) -> str:
 
 
 def page_data(diagnosis: Diagnosis, links: list[Link]) -> dict[str, Any]:
-    """What the script reads; every text of it is cleaned. Unknown is null."""
+    """The data that the script reads, with cleaned texts. Unknown is null."""
     names = _Names()
     found = {
         "step_ns": diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns,
@@ -63,7 +64,7 @@ def page_data(diagnosis: Diagnosis, links: list[Link]) -> dict[str, Any]:
 
 
 class _Names:
-    """Long names, each once; called with a name it gives the place of it."""
+    """A table of long names, each once; called with a name, it returns its index."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -115,7 +116,7 @@ def _ratio(part: float | None, whole: float, scale: float = 1.0) -> float | None
 
 
 def _timeline(line: Timeline, placed: bool) -> dict[str, Any]:
-    """The columns; the starts as differences, which are short numbers. `placed`: whether the page has the places."""
+    """The columns of the timeline, starts as differences to keep them short. `placed`: whether the page has places."""
     causes = [words.cause(name) for name in line.causes]
     return {
         "device": line.device,

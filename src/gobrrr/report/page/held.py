@@ -1,4 +1,4 @@
-"""What holds the step, on the page and in a notebook: the same places in the same words as on the terminal."""
+"""What holds the step, on the page and in a notebook, in the words of the terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from gobrrr.report.page.markup import Markup, el, join
 
 
 def places(diagnosis: Diagnosis, *, soft: str | None = None) -> Markup | None:
-    """The places as a table; None where none is known. `soft`: the style of what stands in the second rank."""
-    told = held(diagnosis)
-    if not told:
+    """The places as a table; None if none are known. `soft`: the style of secondary text."""
+    rows = [_row(place, soft) for place in held(diagnosis)]
+    if not rows:
         return None
-    rows = [_row(place, soft) for place in told]
     missing = without_frames(diagnosis)
     head = el("caption", "Held by", style="text-align:left;font-weight:600")
     return join(
@@ -25,7 +24,7 @@ def places(diagnosis: Diagnosis, *, soft: str | None = None) -> Markup | None:
 
 
 def section_of(diagnosis: Diagnosis) -> Markup | None:
-    """The places as a part of the page, below the verdict."""
+    """The section of the page, below the verdict."""
     table = places(diagnosis)
     return el("section", table, id="held", aria_label="What holds the step") if table is not None else None
 

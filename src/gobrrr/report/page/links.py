@@ -1,4 +1,4 @@
-"""From a finding to what it is about: the rows of the table of calls, and the causes of gaps."""
+"""Links from a finding to the rows of the table of operations and to parts of the timeline."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ CAUSES = {
     "O06": ("allocator",),
     "D01": ("input", "host_compute"),
 }
-"""The gaps that a condition is about."""
+"""Code of a condition -> the causes of the gaps that it is about."""
 KINDS = {"N": ("communication",), "D": ("transfer",)}
-"""The work other than calls that a group of conditions is about, by its letter."""
+"""First letter of a condition's code -> the kinds of device work, other than calls, that it is about."""
 
 _SHAPE = re.compile(r"\[\d[\d, ]*\]")
+"""The shape of one tensor."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Indices into `Diagnosis.ops`, and names of causes and kinds of the timeline."""
+    """Indices into `Diagnosis.ops`, and causes and kinds of the timeline."""
 
     ops: tuple[int, ...] = ()
     causes: tuple[str, ...] = ()
@@ -36,7 +37,7 @@ class Link:
 
 
 def link(diagnosis: Diagnosis, finding: Finding) -> Link:
-    """What a finding lights up; nothing where the record does not hold it."""
+    """What to highlight for a finding, as far as the diagnosis holds it."""
     found = {index for place in finding.where for index in rows_of(place, diagnosis.ops)}
     line = diagnosis.timeline
     causes = {line.causes[index] for index in line.gap_cause} if line else set()
@@ -49,7 +50,7 @@ def link(diagnosis: Diagnosis, finding: Finding) -> Link:
 
 
 def rows_of(place: Place, ops: list[OpRow]) -> list[int]:
-    """The rows that a place means: the same op and shapes, else the same op, else the links of a chain of ops."""
+    """The rows of a place: those with its op and shapes, else with its op, else those of its chain of ops."""
     if not place.op:
         return []
     named = [index for index, row in enumerate(ops) if row.op == place.op]

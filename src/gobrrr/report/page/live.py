@@ -1,4 +1,4 @@
-"""What a live run measured beside the profiler's events: each step's time, and what the program was set to and did."""
+"""What a live run measured beside the profiler's events: each step's time, and the program's settings and memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from gobrrr.model.live import Live
 from gobrrr.report.page.markup import Markup, el, section
 
 HEIGHT, BAR, GAP = 60, 18, 4
+"""Height of the bars, width of a bar and space between bars, in pixels."""
+
 Fact = tuple[str, str]
 
 
 def run(diagnosis: Diagnosis) -> Markup | None:
-    """The steps without the profiler, and the facts; nothing for what was not run."""
+    """The section of a live run; None for other diagnoses."""
     found = diagnosis.live
     if found is None:
         return None
@@ -36,21 +38,21 @@ def run(diagnosis: Diagnosis) -> Markup | None:
 
 
 def _bars(found: Live) -> Markup:
-    """Each step as a bar on a scale from 0, the median as a line."""
+    """Each step as a bar on a scale from 0, and the median as a line."""
     ns, median = found.times.ns, found.times.median_ns
     most = max(*ns, median)
     width = len(ns) * (BAR + GAP)
     bars = [
         el(
             "rect",
-            el("title", f"step {at + 1}: {units.duration(one)}"),
+            el("title", f"step {at + 1}: {units.duration(step_ns)}"),
             x=at * (BAR + GAP),
-            y=round(HEIGHT * (1 - one / most), 1),
+            y=round(HEIGHT * (1 - step_ns / most), 1),
             width=BAR,
-            height=round(HEIGHT * one / most, 1),
+            height=round(HEIGHT * step_ns / most, 1),
             fill="var(--memory)",
         )
-        for at, one in enumerate(ns)
+        for at, step_ns in enumerate(ns)
     ]
     level = round(HEIGHT * (1 - median / most), 1)
     line = el("line", x1=0, x2=width, y1=level, y2=level, stroke="currentColor", stroke_dasharray="3 3")
@@ -87,7 +89,7 @@ def _facts(found: Live) -> list[Fact]:
     if compiled is not None and compiled.graphs:
         breaks = sum(graph_break.count for graph_break in compiled.breaks)
         made = f"{units.things(compiled.graphs, 'graph')}, {units.things(breaks, 'break')}"
-        rows.append(("torch.compile", f"{made}, {compiled.steady_compiles} again"))
+        rows.append(("torch.compile", f"{made}, {compiled.steady_compiles} recompiled after warm-up"))
     if found.counted is not None and found.counted.flop is not None:
         rows.append(("FLOPs as dispatched", units.flop(found.counted.flop)))
     if found.scaling is not None:

@@ -1,4 +1,4 @@
-"""What the answer rests on: what was not checked, notes, the machine's roofs with their sources, versions, licences."""
+"""The last sections of the page: conditions not checked, notes, the machine's roofs, versions, licences."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from gobrrr.report.page.verdict import predicted
 
 ASSETS = files("gobrrr.report") / "assets"
 ECHARTS = "Apache ECharts 6.1.0"
+"""The chart library with its version."""
 LICENCES = (
     ("Apache ECharts: notice", "NOTICE"),
     ("Apache ECharts: Apache-2.0", "LICENSE"),
     ("ZRender: BSD-3-Clause", "LICENSE-zrender"),
     ("d3: BSD-3-Clause", "LICENSE-d3"),
 )
+"""(title, file) of the licences of what the page carries."""
 
 
 def not_checked(diagnosis: Diagnosis) -> Markup:
-    """What could not be looked at, by what it needs; it never reads as healthy."""
+    """The conditions that could not be checked, by what they need, so that they do not look healthy."""
     if not diagnosis.not_checked:
-        text = "Every condition that this version knows could be looked at."
+        text = "All conditions that this version knows were checked."
         if predicted(diagnosis):
             text = (
-                "No condition is left out by name; what only a run shows (input data, other programs) is not predicted."
+                "All conditions were checked, but what only a run shows (input data, other programs) is not predicted."
             )
         return section("unchecked", "Not checked", el("p", text, class_="empty"))
     lacking, failures = by_need(diagnosis.not_checked)
@@ -34,13 +36,13 @@ def not_checked(diagnosis: Diagnosis) -> Markup:
         el("li", [el("span", code, class_="code") for code in codes], " needs ", need)
         for need, codes in lacking.items()
     ]
-    lead = "Conditions that could not be looked at. They are not known to be absent."
-    told = el("p", failed(failures)) if failures else None
-    return section("unchecked", "Not checked", told, el("ul", rows, class_="plain"), lead=lead)
+    lead = "Conditions that could not be checked. They may hold or not."
+    failure = el("p", failed(failures)) if failures else None
+    return section("unchecked", "Not checked", failure, el("ul", rows, class_="plain"), lead=lead)
 
 
 CODE = "to paste:\n"
-"""How a note begins that holds code."""
+"""The first line of a note with code."""
 
 
 def notes(diagnosis: Diagnosis) -> Markup | None:
@@ -74,7 +76,7 @@ def _roofs(diagnosis: Diagnosis) -> Markup:
         text = "No ceilings are known for this device, so nothing has a floor. Name a machine with --on."
         return el("p", text, class_="empty")
     heads = [el("th", name, scope="col", class_="n" if name == "ceiling" else None) for name in _ROOF_HEADS]
-    name = f"Floors are those of {diagnosis.machine}." if diagnosis.machine else ""
+    name = f"Floors (least times) are computed with the ceilings of {diagnosis.machine}." if diagnosis.machine else ""
     table = el(
         "table", el("thead", el("tr", heads)), el("tbody", [_roof(roof) for roof in diagnosis.roofs]), class_="stack"
     )
@@ -82,6 +84,7 @@ def _roofs(diagnosis: Diagnosis) -> Markup:
 
 
 _ROOF_HEADS = ("roof", "ceiling", "provenance", "source")
+"""Heads of the table of roofs."""
 
 
 def ceiling(roof: Roof) -> str:
@@ -133,7 +136,7 @@ def _versions(diagnosis: Diagnosis) -> Markup:
 
 
 def footer(diagnosis: Diagnosis) -> Markup:
-    """Who made the page, and the licences of what it carries."""
+    """The program that made the page, and the licences of what the page carries."""
     texts = [join([el("h3", title), el("pre", Markup(_licence(name)), tabindex="0")]) for title, name in LICENCES]
     made = f"Made by gobrrr {diagnosis.version}".rstrip() + " from the diagnosis alone; this file needs no network."
     return el(

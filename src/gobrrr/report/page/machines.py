@@ -1,4 +1,4 @@
-"""A prediction's machines beside each other: what the step would take on each, and the ridge that it has to reach."""
+"""A prediction's machines compared: the step's time on each, and the ridge of each against the step's intensity."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from gobrrr.report.prediction import bound
 from gobrrr.report.text import sanitise, short_name
 
 ROW_REM, AROUND_REM = 2.6, 3.6
-"""Height of one machine in a chart, and of the axis with what stands over the bars."""
+"""Height of one machine in a chart, and of the axis and the labels above the bars, in rem."""
 MOST_CHANGED = 3
+"""Operations with a changed bottleneck that are listed for a machine; chosen."""
 SIDES = (("compute", "compute"), ("memory", "memory"), ("launching", "overhead"), ("unpriced", "the rest"))
-"""Colour and name of the parts of a step."""
+"""(colour class, name) of the parts of a step."""
 BOUNDS = {"overhead": "launching", "mixed": "unexplained", "unknown": "unpriced"}
-"""Regimes whose colour has another name."""
+"""Regime -> its colour class, if that has another name."""
 
 
 def own(name: str) -> str:
-    """The text of a script or a style that only a page of machines carries."""
+    """The text of a script or a style of one section."""
     return (files("gobrrr.report") / "page" / name).read_text(encoding="utf-8")
 
 
 def machines(diagnosis: Diagnosis) -> Markup | None:
-    """The section of a prediction; None for what is no prediction."""
+    """The section of a prediction; None for other diagnoses."""
     rows = diagnosis.machines
     if not rows:
         return None
     lead = (
         "The same step on other hardware, predicted from the operations that it issues; nothing was run. The interval "
-        "goes from a fast host and quick kernels to a slow host and slow ones."
+        "goes from a fast host with fast kernels to a slow host with slow kernels."
     )
     many = "" if len(rows) == 1 else "s"
     return section(
@@ -79,6 +80,7 @@ def _parts(row: MachineRow) -> list[float]:
 
 
 HEADS = ("machine", "step", "device", "host", "bound", "memory", "speed of light", "what changes")
+"""Heads of the table of machines."""
 
 
 def _table(rows: list[MachineRow]) -> Markup:
@@ -109,9 +111,9 @@ def _row(row: MachineRow, first: MachineRow) -> Markup:
 
 
 def _changes(row: MachineRow, first: MachineRow) -> Markup:
-    """How fast against the first machine, and which calls meet another roof than there."""
+    """The speed relative to the first machine, and the operations that change their bottleneck."""
     if row is first:
-        return el("span", "the others are compared with it", class_="sub")
+        return el("span", "the others are compared with this one", class_="sub")
     factor = f"{first.step_ns / row.step_ns:.2f} times as fast" if row.step_ns > 0 else "speed unknown"
     factor = factor.replace("1.00 times as", "as")
     if not row.changed:
@@ -119,7 +121,7 @@ def _changes(row: MachineRow, first: MachineRow) -> Markup:
     items = [el("li", _changed(item)) for item in row.changed[:MOST_CHANGED]]
     more = len(row.changed) - MOST_CHANGED
     rest = el("li", f"and {more} more", class_="sub") if more > 0 else None
-    return join([f"{factor}; another roof for", el("ul", items, rest)])
+    return join([f"{factor}; the bottleneck changes for", el("ul", items, rest)])
 
 
 def _changed(item: ChangedOp) -> Markup:
@@ -136,11 +138,11 @@ def _gap(diagnosis: Diagnosis) -> Markup:
     if step_intensity(rows) is None or not any(row.ridge_flop_per_byte for row in rows):
         return join([title, el("p", prediction.gap(rows), class_="empty")])
     text = (
-        "A machine's ridge is the FLOP that it can do (dense, 16-bit) while it moves a byte: an operation with fewer "
-        "is bound by memory there. The step's figure is an average over its operations."
+        "A machine's ridge is the FLOP (dense, 16-bit) that it can do while it moves a byte: an operation with fewer "
+        "FLOP a byte is bound by memory there. The step's figure is an average over its operations."
     )
     if fused_intensity(diagnosis) is not None:
-        text += " Dashed: the step if it moved its compulsory bytes alone."
+        text += " Dashed: the step if it moved only its compulsory bytes."
     legend = el(
         "ul",
         el("li", el("i", class_="swatch round c-memory"), "ridge above the step's average"),
@@ -154,18 +156,18 @@ def _gap(diagnosis: Diagnosis) -> Markup:
 
 
 def step_intensity(rows: list[MachineRow]) -> float | None:
-    """FLOP that the step does for a byte that it moves as run: the same on every machine; None: not known."""
+    """The step's FLOP per byte as run, the same on every machine; None if not known."""
     return next((row.step_flop_per_byte for row in rows if row.step_flop_per_byte), None)
 
 
 def fused_intensity(diagnosis: Diagnosis) -> float | None:
-    """FLOP of the step for each of its compulsory bytes: the most that fusing can reach; None: not known."""
+    """The step's FLOP per compulsory byte, the most that fusion can reach; None if not known."""
     flop, moved = diagnosis.totals.flop, diagnosis.totals.bytes_compulsory
     return flop / moved if flop and moved else None
 
 
 def machines_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """What the two charts draw. Unknown is null."""
+    """The data of the two charts. Unknown is null."""
     return {
         "rows": [_data(row) for row in diagnosis.machines],
         "sides": [{"colour": colour, "name": name} for colour, name in SIDES],

@@ -1,4 +1,4 @@
-"""Device time by nn.Module: a tree that opens row by row."""
+"""Device time by nn.Module, as a tree that opens row by row."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from gobrrr.report.page.markup import Markup, el, folded
 from gobrrr.report.page.verdict import known, predicted
 
 OPEN_DEPTH, MOST_ROWS = 2, 2_000
-"""Levels that are open at first, and rows of the tree that a page carries."""
+"""Levels that are open at first, and the most rows on a page; chosen."""
 
 NO_MODULE = "in no module"
+"""The name of the row for operations outside any module."""
 
 
 def modules(diagnosis: Diagnosis) -> Markup:
-    """The tree, each parent before its children, and the children by time."""
+    """The tree: parents before their children, siblings by time."""
     if not diagnosis.modules:
         text = (
             "The time by module is unknown: the step calls no nn.Module."
@@ -39,17 +40,17 @@ def modules(diagnosis: Diagnosis) -> Markup:
     head = el("tr", [el("th", name, scope="col", class_=kind) for name, kind in heads])
     table = el("table", el("thead", head), el("tbody", rows), id="tree", role="treegrid", aria_label="Modules")
     left = len(diagnosis.modules) - len(kept)
-    note = el("p", f"{left:,} modules more are not shown.", class_="sub") if left else None
+    note = el("p", f"{left:,} more modules are not shown.", class_="sub") if left else None
     lead = (
-        f"The time that the device computes in a step ({units.duration(whole)}) by module: forward and backward pass, "
-        "its children included, by the bound of the operations in it."
+        f"The compute time of the device in a step ({units.duration(whole)}) by module, forward and backward, with its "
+        "submodules; coloured by what bounds the operations."
     )
-    told = f"{sum(bool(row.path) for row in diagnosis.modules):,} of them"
-    return folded("modules", "Modules", told, el("div", table, class_="tree"), note, lead=lead)
+    count = units.things(sum(bool(row.path) for row in diagnosis.modules), "module")
+    return folded("modules", "Modules", count, el("div", table, class_="tree"), note, lead=lead)
 
 
 def ordered(rows: list[ModuleRow]) -> list[int]:
-    """Indices of the rows, depth first, siblings by time; last what is in no module."""
+    """Indices of the rows, depth first, siblings by time; rows outside any module last."""
     children: dict[tuple[str, ...], list[int]] = {}
     paths = {tuple(row.path) for row in rows}
     for index, row in enumerate(rows):
@@ -67,7 +68,7 @@ def ordered(rows: list[ModuleRow]) -> list[int]:
 
 
 def label(row: ModuleRow) -> str:
-    """What a row is called."""
+    """The name of a row."""
     return row.path[-1] if row.path else NO_MODULE
 
 

@@ -1,4 +1,4 @@
-"""The tables of operations and kernels: complete without a script, sorted and filtered with one."""
+"""The tables of operations and kernels, which the script sorts and filters; complete without it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from gobrrr.report.page.verdict import known, predicted
 from gobrrr.report.text import sanitise, short_name, shorten
 
 NAME_CELLS, SHAPES_CELLS, KERNEL_CELLS = 48, 72, 64
+"""Characters of an op's name, of its arguments, of a kernel's name; chosen to fit the columns."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: the key of the page's data that sorts it, its heading; `wide` ones go on narrow screens."""
+    """A column: the key of the page's data that sorts it, and its heading; `wide` ones are hidden on narrow screens."""
 
     key: str
     title: str
@@ -42,11 +43,11 @@ KERNELS = (
     Column("each", "mean"),
 )
 SHOWN = 12
-"""Rows before "show all"."""
+"""Rows that are shown before "Show all"; chosen."""
 
 
 def ops(diagnosis: Diagnosis) -> Markup:
-    """The calls of a step."""
+    """The operations of a step."""
     if not diagnosis.ops:
         where = "is in the step" if predicted(diagnosis) else "was recorded"
         text = f"No device work {where}, so there is no table of operations."
@@ -54,23 +55,23 @@ def ops(diagnosis: Diagnosis) -> Markup:
     largest = max(row.ns for row in diagnosis.ops) or 1.0
     launched = kernels_of(diagnosis)
     rows = [_op(row, index, largest, launched[index]) for index, row in enumerate(diagnosis.ops)]
-    kinds = "Calls of one kind (same op, arguments and kernels), means of a step."
+    kinds = "One row per kind of call (same op, arguments and kernels); the numbers are means per step."
     if predicted(diagnosis):
-        kinds = "Calls of one kind (same op and arguments) with the times that are predicted for them."
+        kinds = "One row per kind of call (same op and arguments), with its predicted time."
     lead = (
-        f"{kinds} Floor: the least time that the machine "
-        "needs for the work. Of roof: floor over time; 100 % is at the roof."
+        f"{kinds} Floor: the least time that the machine needs for the work. Of roof: floor over time; at 100 % the "
+        "call reaches the roof."
     )
     body = (_controls("ops", OPS), _table("ops", OPS, rows, "Operations"))
     return folded("ops", "Operations", _kinds(rows, "kind of calls", "kinds of calls"), *body, lead=lead)
 
 
-def _kinds(rows: list[Markup], one: str, many: str) -> str:
-    return f"{len(rows):,} {one if len(rows) == 1 else many}"
+def _kinds(rows: list[Markup], singular: str, plural: str) -> str:
+    return f"{len(rows):,} {singular if len(rows) == 1 else plural}"
 
 
 def kernels_of(diagnosis: Diagnosis) -> list[list[str]]:
-    """For each row of `ops` the names of its kernels, most device time first, copies and sets last."""
+    """For each row of `ops`, the names of its kernels, most device time first, memory copies and sets last."""
     found: list[list[str]] = [[] for _ in diagnosis.ops]
     for kernel in sorted(diagnosis.kernels, key=lambda kernel: kernel.name.startswith("Mem")):
         for op in kernel.ops:
@@ -116,12 +117,12 @@ def _named(name: str, cells: int, narrow: str, under: str | None = None) -> Mark
 
 
 def breakable(name: str) -> Markup:
-    """A name that may be broken after an underscore or a namespace, where it would not fit."""
+    """A name that may be broken after an underscore or a namespace."""
     return Markup(text(name).replace("_", "_<wbr>").replace("::", "::<wbr>"))
 
 
 def _under(row: OpRow, launched: list[str]) -> str | None:
-    """The heaviest kernel of a call, and how many others there are; nothing where the call is the kernel."""
+    """The longest kernel of a call, and the number of others; None if the call is the kernel itself."""
     if not launched or launched[0] == row.op:
         return None
     others = f", {len(launched) - 1} more" if len(launched) > 1 else ""
@@ -129,13 +130,15 @@ def _under(row: OpRow, launched: list[str]) -> str | None:
 
 
 _ARGUMENTS = re.compile(r"\](?: \w+)?, ")
+"""The end of a tensor's shape in a list of arguments."""
 MOST_ARGUMENTS = 3
+"""Arguments that are shown, one per line; chosen."""
 
 
 def _arguments(shapes: str) -> Markup:
-    """Shapes, one tensor a line; of a long list only how many more there are."""
+    """Shapes, one tensor per line; of a long list, the first ones and the number of others."""
     clean = sanitise(shapes)
-    ends = [found.end() for found in _ARGUMENTS.finditer(clean)]
+    ends = [match.end() for match in _ARGUMENTS.finditer(clean)]
     parts = [clean[low:high].rstrip(", ") for low, high in zip([0, *ends], [*ends, len(clean)], strict=True)]
     shown = parts if len(parts) <= MOST_ARGUMENTS else parts[: MOST_ARGUMENTS - 1]
     lines = [el("code", shorten(part, SHAPES_CELLS)) for part in shown]
@@ -148,14 +151,14 @@ def _per_s(amount: float | None, ns: float) -> float | None:
 
 
 def kernels(diagnosis: Diagnosis) -> Markup | None:
-    """The kernels, copies and sets of a step by name; nothing where the record holds none."""
+    """The kernels, copies and sets of a step by name; None if there are none."""
     if not diagnosis.kernels:
         return None
     largest = max(row.ns for row in diagnosis.kernels) or 1.0
     rows = [_kernel(row, index, largest) for index, row in enumerate(diagnosis.kernels)]
-    lead = "All work on the device by name, means of a step, with the operations that launch it."
+    lead = "All work on the device by name, with the operations that launch it; the numbers are means per step."
     if predicted(diagnosis):
-        lead = "The expected launches by operation: which kernels a library would choose is not known."
+        lead = "The expected launches by operation; which kernels a library would choose is not known."
     body = (_controls("kernels", KERNELS), _table("kernels", KERNELS, rows, "Kernels"))
     return folded("kernels", "Kernels", _kinds(rows, "name", "names"), *body, lead=lead)
 
@@ -173,7 +176,7 @@ def _kernel(row: KernelRow, index: int, largest: float) -> Markup:
 
 
 def _controls(name: str, columns: tuple[Column, ...]) -> Markup:
-    """The filter, the order on narrow screens, and how many rows are shown; they need the script."""
+    """The filter, the sort order on narrow screens, and the number of rows shown; they need the script."""
     options = [el("option", column.title, value=column.key, selected=column.key == "ns") for column in columns]
     return el(
         "div",

@@ -1,4 +1,4 @@
-"""What one step does in all: FLOPs and bytes three ways each, launches, waits, and the memory that its tensors hold."""
+"""The totals of one step: FLOPs and bytes three ways each, launches, waits, and the peak of memory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from gobrrr.report.page.markup import Markup, bar, el, folded
 from gobrrr.report.page.verdict import known
 
 Row = tuple[str, str, float | None, str]
-"""Name, what it means, the amount, and the amount as text."""
+"""(name, meaning, amount, amount as text)."""
 
 
 def totals(diagnosis: Diagnosis) -> Markup:
-    """The sums of a step, each with what it leaves out."""
+    """The section of the totals."""
     sums = diagnosis.totals
     lead = (
-        "FLOPs (a multiply-add is 2) and bytes, three ways each. What is over model is masked out or computed again; "
-        "what is over compulsory is what fusing could save."
+        "FLOPs (a multiply-add is 2) and bytes, three ways each. FLOPs beyond the model's are masked out or "
+        "recomputed; bytes beyond the compulsory ones are what fusion could save."
     )
     tables = el("div", _table("arithmetic", _flops(sums), "compute"), _table("bytes moved", _bytes(sums), "memory"))
     flop, moved = units.flop(sums.flop), units.bytes_(sums.bytes_as_run)
@@ -26,17 +26,17 @@ def totals(diagnosis: Diagnosis) -> Markup:
 
 def _flops(sums: Totals) -> list[Row]:
     amounts = (
-        ("model", "what the maths needs; a causal mask halves attention", sums.flop_model),
-        ("executed", "what the kernels do, each product once", sums.flop_executed),
-        ("hardware", "with what is computed again: checkpoints, attention backward", sums.flop),
+        ("model", "needed by the maths; a causal mask halves attention", sums.flop_model),
+        ("executed", "done by the kernels, without recomputation", sums.flop_executed),
+        ("hardware", "with recomputation: checkpoints, attention backward", sums.flop),
     )
     return [(name, means, value, units.flop(value)) for name, means, value in amounts]
 
 
 def _bytes(sums: Totals) -> list[Row]:
     amounts = (
-        ("compulsory", "in and out of the largest regions that could be one kernel", sums.bytes_compulsory),
-        ("fused", "chains that a compiler can join read and write once", sums.bytes_fused),
+        ("compulsory", "inputs and outputs of the largest fusible regions", sums.bytes_compulsory),
+        ("fused", "as run, with pointwise chains fused by a compiler", sums.bytes_fused),
         ("as run", "each operation's inputs and outputs", sums.bytes_as_run),
     )
     return [(name, means, value, units.bytes_(value)) for name, means, value in amounts]

@@ -1,4 +1,4 @@
-"""The top of the page: what was looked at, the verdict and its reason, the numbers behind it, and the budget."""
+"""The top of the page: the target, the verdict and its reason, the main numbers, and the budget."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import budget, terminal, words
 from gobrrr.report.page.markup import Markup, bar, el, join, section
 
-ENGINES = {"compute": "compute", "memory": "memory", "communication": "communication", "transfer": "transfer"}
+ENGINES = ("compute", "memory", "communication", "transfer")
+"""Kinds of budget lines with a colour class of the same name."""
 
 
 def predicted(diagnosis: Diagnosis) -> bool:
-    """Whether the record is a prediction: nothing was run, and no word of its page may say so."""
+    """Whether the diagnosis is a prediction: nothing was run."""
     return diagnosis.origin == "static"
 
 
 def known(value: str) -> str:
-    """A formatted number; words instead of a question mark where it is not known."""
+    """A formatted number, or "unknown" instead of a question mark."""
     return "unknown" if value == units.UNKNOWN else value
 
 
 def verdict(diagnosis: Diagnosis) -> Markup:
-    """The answer in words and its four numbers."""
+    """The verdict with its reason and the four main numbers."""
     evidence = [el("li", item) for item in diagnosis.evidence]
     sure = el("span", "certainty: ", el("b", diagnosis.certainty), class_=f"badge sure-{diagnosis.certainty}")
     return el(
@@ -40,7 +41,7 @@ def verdict(diagnosis: Diagnosis) -> Markup:
 
 
 def _about(diagnosis: Diagnosis) -> list[str | Markup]:
-    """What was looked at, the device, and over how many steps and ranks it speaks."""
+    """The target, the device, and the number of steps and ranks."""
     steps = units.things(diagnosis.steps, "step")
     how = (
         "predicted; nothing was run"
@@ -54,8 +55,8 @@ def _about(diagnosis: Diagnosis) -> list[str | Markup]:
     return [el("b", terminal.basename(diagnosis.target)), *(Markup(f" · {el('span', part)}") for part in parts)]
 
 
-def _sentence(words_: str) -> str:
-    return f"{words_[:1].upper()}{words_[1:]}." if words_ else ""
+def _sentence(phrase: str) -> str:
+    return f"{phrase[:1].upper()}{phrase[1:]}." if phrase else ""
 
 
 def _tiles(diagnosis: Diagnosis) -> Markup:
@@ -68,7 +69,7 @@ def _tiles(diagnosis: Diagnosis) -> Markup:
     return join(
         [
             _tile("A step under the profiler", units.duration(diagnosis.wall_ns), "what the trace shows"),
-            _tile("A step without it", units.duration(without.value), doubt or "the trace does not tell"),
+            _tile("A step without it", units.duration(without.value), doubt or "the trace does not show it"),
             _tile("Speed of light", units.duration(diagnosis.speed_of_light_ns), _light(diagnosis)),
             _tile("Least time known", units.percent(diagnosis.coverage.device_time), _coverage(diagnosis)),
         ]
@@ -76,7 +77,7 @@ def _tiles(diagnosis: Diagnosis) -> Markup:
 
 
 def _predicted_tiles(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
-    """The numbers of a prediction: its step with the interval, and what stands in for a second time is the memory."""
+    """The main numbers of a prediction, with the memory peak in place of the time under the profiler."""
     step = diagnosis.unprofiled_wall_ns
     interval = units.duration_range(step.low, step.high)
     fits = diagnosis.machines[0].fits if diagnosis.machines else None
@@ -104,22 +105,23 @@ def _light(diagnosis: Diagnosis) -> str:
             if diagnosis.machine is None
             else "too little has a known least time"
         )
-    who, limit = "the step is" if predicted(diagnosis) else "you are", " at most" if diagnosis.lower_bounds else ""
-    share = units.percent(diagnosis.speed_of_light_ns / step) if step else ""
-    return f"{who} at {share} of it{limit}" if share else "the step's time is unknown"
+    if not step:
+        return "the step's time is unknown"
+    most = "at most " if diagnosis.lower_bounds else ""
+    return f"{most}{units.percent(diagnosis.speed_of_light_ns / step)} of the step"
 
 
 def _coverage(diagnosis: Diagnosis) -> str:
     if diagnosis.coverage.device_time is None:
-        return "no device work to take a share of"
+        return "there is no device work"
     return f"{known(units.percent(diagnosis.coverage.calls))} of the launches"
 
 
 def step_budget(diagnosis: Diagnosis) -> Markup:
-    """Where the step's time goes: the chart's place and the same numbers as a table, then the step's sums."""
+    """The budget as a chart and as a table, and the speed of light."""
     rows = budget.rows(diagnosis.budget)
     if not rows:
-        body: list[Markup] = [el("p", "Where the time goes is unknown: no step could be taken apart.", class_="empty")]
+        body: list[Markup] = [el("p", "Where the time goes is unknown: no step could be analysed.", class_="empty")]
     else:
         body = [
             el("div", id="budget-chart", class_="chart", role="img", aria_label="The budget as one stacked bar"),
@@ -163,7 +165,7 @@ def _name(row: budget.Row) -> Markup:
 
 
 def row_colour(row: budget.Row, index: int) -> str:
-    """The colour class of a budget row: by its kind, and by its cause where it has one."""
+    """The colour class of a budget row, by its kind and its cause."""
     if row.kind == "below_roof":
         side = row.label.partition(" ")[0]
         return f"below-{side}" if side in ("compute", "memory") else "unpriced"
@@ -175,16 +177,16 @@ def row_colour(row: budget.Row, index: int) -> str:
 CAUSE_COLOURS = {
     "launching": "launching",
     "Python between ops": "python",
-    "draining syncs": "sync",
+    "synchronisation": "sync",
     "input data": "input",
     "allocator": "allocator",
     "garbage collection": "gc",
     "compiling": "compile",
-    "host computing": "host",
+    "host computation": "host",
 }
-"""The label of a cause -> its colour; any other is drawn as unexplained."""
+"""Label of a cause -> its colour class; others are drawn as unexplained."""
 
 
 def cause_colour(label: str) -> str:
-    """The colour class of a cause of overhead, by the name that the budget gives it."""
+    """The colour class of a cause of overhead, by its label in the budget."""
     return CAUSE_COLOURS.get(label, "unexplained")

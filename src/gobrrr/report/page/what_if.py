@@ -1,7 +1,6 @@
-"""The what-if panel: treatments and machines to choose from, and the step as each replayed combination leaves it.
+"""The what-if panel: treatments and machines to choose, and the step with each replayed combination of them.
 
-Only combinations that were replayed are in the record; the script offers those and no others. Without a script the
-panel is the table of all of them.
+The script offers only the combinations that were replayed. Without it, the panel is a table of all of them.
 """
 
 from __future__ import annotations
@@ -20,23 +19,24 @@ from gobrrr.report.text import sanitise
 
 ARROW = "\N{RIGHTWARDS ARROW}"
 HEADS = ("combination", "step", "saves", "bound", "then, and what it assumes")
+"""Heads of the table of combinations."""
 
 
 def offers(diagnosis: Diagnosis) -> bool:
-    """Whether the record has anything to choose: the step as it is, and at least one combination beside it."""
+    """Whether there is a choice: the step as it is, and at least one combination."""
     return len(diagnosis.what_ifs) > 1
 
 
 def panel(diagnosis: Diagnosis) -> Markup | None:
-    """The section; None where there is nothing to choose."""
+    """The section; None if there is nothing to choose."""
     if not offers(diagnosis):
         return None
     lead = (
-        "The step with treatments and machines together. Each combination that can be chosen was replayed: its graph "
-        "was changed and run by the model of host and device. What was not replayed is not offered, and savings of "
-        "single treatments do not add up."
+        "The step with a combination of treatments and a machine. Each combination on offer was replayed: the step's "
+        "graph was changed and run by the model of host and device. Combinations that were not replayed are not "
+        "offered; savings of single treatments do not add up."
     )
-    told = f"treatments and machines together: {len(diagnosis.what_ifs)} combinations were replayed"
+    told = f"treatments and machines together: {len(diagnosis.what_ifs)} replayed combinations"
     asked = any(entry.asked for entry in diagnosis.what_ifs)
     return folded(
         "what-if", "What if", told, _controls(diagnosis), _answer(diagnosis), _all(diagnosis), lead=lead, opened=asked
@@ -44,12 +44,12 @@ def panel(diagnosis: Diagnosis) -> Markup | None:
 
 
 def names_of(diagnosis: Diagnosis) -> list[str]:
-    """The treatments among the combinations, in the order in which they first come."""
+    """The treatments in the combinations, in the order of their first use."""
     return list(dict.fromkeys(name for entry in diagnosis.what_ifs for name in entry.treatments))
 
 
 def machines_of(diagnosis: Diagnosis) -> list[str | None]:
-    """The machines among the combinations; the first one is that on which the step ran."""
+    """The machines in the combinations; None, the step's own, comes first."""
     others = dict.fromkeys(entry.machine for entry in diagnosis.what_ifs if entry.machine is not None)
     return [None, *others]
 
@@ -90,12 +90,12 @@ def _machine(diagnosis: Diagnosis, index: int, name: str | None) -> Markup:
 
 
 def _own(diagnosis: Diagnosis) -> str:
-    """What the machine that the step ran on is called; "" where it is not known."""
+    """The name of the step's own machine; "" if it is not known."""
     return diagnosis.machine or diagnosis.device or ""
 
 
 def _answer(diagnosis: Diagnosis) -> Markup:
-    """Places that the script fills: the answer in words, the bars, the lines of the budget, the roofline."""
+    """The elements that the script fills: the answer in words, bars, budget and roofline."""
     chart = el("div", id="what-if-roofline", class_="chart", role="img", tabindex="0")
     roofline = el(
         "div",
@@ -120,19 +120,19 @@ def _has_points(diagnosis: Diagnosis) -> bool:
 
 
 def _all(diagnosis: Diagnosis) -> Markup:
-    """Every combination with its numbers; open where no script closes it."""
+    """The table of all combinations; the script folds it."""
     now = what_if.as_it_is(diagnosis)
     numbers = ("step", "saves")
     heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in HEADS]
     head = el("thead", el("tr", heads, el("td", class_="needs-script")))
-    rows = [_row(diagnosis, now, entry, index) for index, entry in enumerate(diagnosis.what_ifs)]
+    rows = [_row(now, entry, index) for index, entry in enumerate(diagnosis.what_ifs)]
     caption = el("caption", "Every combination that was replayed", class_="hidden")
     table = el("table", caption, head, el("tbody", rows), id="what-if-table")
     label = el("summary", f"All {len(rows)} combinations that were replayed")
     return el("details", label, el("div", table, class_="scroll", tabindex="0"), open=True, class_="combinations")
 
 
-def _row(one: Diagnosis, now: WhatIf | None, entry: WhatIf, index: int) -> Markup:
+def _row(now: WhatIf | None, entry: WhatIf, index: int) -> Markup:
     first = entry is now
     colour = BOUNDS.get(entry.regime, entry.regime)
     interval = units.duration_range(entry.low_ns, entry.high_ns)
@@ -154,11 +154,11 @@ def _row(one: Diagnosis, now: WhatIf | None, entry: WhatIf, index: int) -> Marku
 
 
 def what_if_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """What the script shows: texts in the page's units, and the numbers that bars and points are drawn from."""
+    """The data of the script: formatted texts, and the numbers of bars and points."""
     names, machines = names_of(diagnosis), machines_of(diagnosis)
     lines, moves = _Lines(diagnosis), _Moves(diagnosis)
     now = what_if.as_it_is(diagnosis)
-    entries = [_entry(diagnosis, now, entry, names, machines, lines, moves) for entry in diagnosis.what_ifs]
+    entries = [_entry(now, entry, names, machines, lines, moves) for entry in diagnosis.what_ifs]
     return {
         "treatments": [sanitise(name) for name in names],
         "machines": [
@@ -171,7 +171,6 @@ def what_if_data(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _entry(
-    one: Diagnosis,
     now: WhatIf | None,
     entry: WhatIf,
     names: list[str],
@@ -203,7 +202,7 @@ def _entry(
 
 
 class _Lines:
-    """The lines of every budget, each once and in the order of the kinds; an entry's times by line."""
+    """The lines of all budgets, each once, in the order of their kinds; called with an entry, its times by line."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         self._cpu = diagnosis.device_model.on_host
@@ -234,7 +233,7 @@ class _Lines:
 
 
 class _Moves:
-    """Points that some combination moves, each once: [row of ops, its time, its bytes]."""
+    """The points that combinations move, each once: (row of ops, its time, its bytes)."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         self.found: list[tuple[int, float, float | None]] = []
@@ -242,7 +241,7 @@ class _Moves:
         self._places: dict[tuple[int, float, float | None], int] = {}
 
     def __call__(self, item: MovedOp) -> int | None:
-        """Its place in `found`; None where the row has no point."""
+        """The index of the point in `found`; None if the row has no point."""
         if not (0 <= item.op < len(self._ops) and drawable(self._ops[item.op])):
             return None
         key = (item.op, _short(item.ns), None if item.bytes is None else _short(item.bytes))
@@ -253,12 +252,12 @@ class _Moves:
 
 
 def _short(value: float) -> float:
-    """A number that takes few characters; exact to a millionth."""
+    """A number rounded to 7 digits, to keep the page short."""
     return float(f"{value:.7g}")
 
 
 def _roofs(diagnosis: Diagnosis, machine: str | None) -> list[dict[str, Any]] | None:
-    """The roofs of another machine; None for those that the page has already."""
+    """The roofs of another machine; None for the step's own, which the page has already."""
     if machine is None:
         return None
     return [
