@@ -101,7 +101,7 @@ def step() -> None:
 
 @pytest.mark.parametrize("target", [step, print, "train.py:step", "package.module:Model.step"])
 def test_code_is_no_trace(target: Any) -> None:
-    with pytest.raises(UsageError, match="no trace"):
+    with pytest.raises(UsageError, match="not a trace"):
         gobrrr.read_trace(target)
 
 
@@ -110,7 +110,7 @@ def test_a_script_is_no_trace(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         gobrrr.read_trace(script)
     script.write_text("def step(): ...")
-    with pytest.raises(UsageError, match=r"no trace: a script is run by gobrrr run .*train\.py"):
+    with pytest.raises(UsageError, match=r"a script, not a trace; run it with gobrrr run .*train\.py"):
         gobrrr.read_trace(script)
 
 

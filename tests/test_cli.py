@@ -457,5 +457,5 @@ def test_an_option_behind_the_script_is_the_script_s_own_and_that_is_said(
     capsys: pytest.CaptureFixture[str], given: list[str], said: str
 ) -> None:
     _misplaced(["train.py", *given], quiet=False)
-    told = f"{said} went to train.py: an option for gobrrr stands in front of the script" if said else ""
+    told = f"{said} was passed to train.py: put options for gobrrr before the script" if said else ""
     assert " ".join(capsys.readouterr().err.split()) == told

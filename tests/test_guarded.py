@@ -143,7 +143,7 @@ def test_the_step_with_a_change_may_fail(lenient: None, monkeypatch: pytest.Monk
     assert asked.what_if is None
     assert lines(asked.diagnosis) == {"what-if compile": SAID, "what follows compile": SAID}
     assert "what-if compile (ZeroDivisionError" in " ".join(str(asked).split())
-    with pytest.raises(changes.UsageError, match="no replayed timeline"):
+    with pytest.raises(changes.UsageError, match="no predicted timeline"):
         asked.save_trace("t.json")
 
 
@@ -166,7 +166,7 @@ def test_each_section_of_the_terminal_may_fail(
     monkeypatch.setitem(terminal._SECTIONS, section, fail)
     text = terminal.render(whole)
     assert f"Could not be checked: {section} (ZeroDivisionError: float division by zero)." in text
-    assert "report it with what --debug prints." in " ".join(text.split())
+    assert "report it with the output of --debug." in " ".join(text.split())
     assert all(len(line) <= 80 for line in text.splitlines())
     kept = [line for line in shown.splitlines() if line.strip() and line in text]
     assert len(kept) > len(shown.splitlines()) / 3

@@ -246,9 +246,9 @@ def test_notes_say_what_was_assumed():
     )  # fmt: skip
     notes = here(step).notes
     assert notes[0].startswith("predicted, not measured: datasheet ceilings of H100-SXM5-80GB")
-    assert any("nothing in the step is on a GPU" in one for one in notes)
-    assert any("100 % of the device time is in operations without a rule" in one for one in notes)
-    assert "the value of a bool tensor at model.py(12): forward is taken as True: only real data has it" in notes
+    assert any("no operation of the step is on a GPU" in one for one in notes)
+    assert any("100 % of the device time is in operations without a cost rule" in one for one in notes)
+    assert "the value of a bool tensor at model.py(12): forward is assumed to be True: it depends on real data" in notes
     assert "a note of the door" in notes
 
 

@@ -115,7 +115,7 @@ def test_no_answer_is_written_over_the_trace(option: str, tmp_path: Path, capsys
 def test_two_answers_are_not_written_into_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = str(tmp_path / "out.json")
     assert cli.main(["diagnose", str(H100 / "mlp_tiny.fixed.json.gz"), "--save", out, "--html", out]) == 2
-    assert "two answers" in capsys.readouterr().err
+    assert "named for two outputs" in capsys.readouterr().err
 
 
 def test_none_is_the_step_as_it_is(capsys: pytest.CaptureFixture[str]):

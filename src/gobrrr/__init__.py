@@ -1,10 +1,9 @@
-"""gobrrr: says whether a step is bound by compute, memory bandwidth or overhead, finds the causes, predicts treatments.
+"""gobrrr says whether a step is bound by compute, memory bandwidth or overhead, finds causes, and predicts treatments.
 
     import gobrrr
     print(gobrrr.diagnose("trace.json.gz"))
 
-The names below are imported when they are first used: `import gobrrr` alone takes a few milliseconds and never
-imports torch.
+The names below are imported on first use: `import gobrrr` alone takes a few milliseconds and never imports torch.
 """
 
 from __future__ import annotations

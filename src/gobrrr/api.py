@@ -1,4 +1,4 @@
-"""The library's words: each is what a subcommand calls, and imports its machinery when it is called."""
+"""The library's functions: the command line calls these. Each imports what it needs when it is called."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ def diagnose(
     `target` is a profiler trace (a path, a URL, "-" for standard input), a folder with one trace a rank, or a Profile
     that `read_trace` returned. Or it is a step that is run here: a callable, called as `target(*args, **kwargs)`, that
     runs one step or returns a Workload; a Workload; a module, called with the arguments; or the name of a callable,
-    "file.py:callable" or "package.module:callable". A step runs some 25 times, 41 at most: it is timed without the
-    profiler, and its budget is that of the unprofiled step. What it raises passes through. Afterwards model, optimizer,
-    schedule, random states and what else it is seen to hold are put back; a note says what is not (docs/live.md).
+    "file.py:callable" or "package.module:callable". The step runs about 25 times, 41 at most: it is timed without the
+    profiler, and its budget is that of the unprofiled step. Its exceptions pass through. Afterwards the model, the
+    optimizer, the schedule, the random states and the other state that the step was seen to change are restored; a note
+    names what is not (docs/live.md).
 
-    `on` names a machine ("b200"). Where the step ran on another one, the answer is that of the step there, replayed;
-    where it is not known what it ran on, its ceilings count. `panel` also replays combinations of treatments and
-    machines (`what_ifs`), which the HTML page shows.
-    `python` also reads a trace's Python frames, `progress` is called with the bytes read and their total, `stages` with
-    what a live run does or is replayed now, how much of it is done, and how much there is. `scale` also runs a
-    Workload's step with its batch doubled twice. Raises InputError (can't be read), UnknownDeviceError (`on`) or
-    UsageError (not a target).
+    `on` names a machine ("b200"). If the step ran on another machine, the answer is a prediction for this one, by
+    replay; if the step's machine is unknown, the ceilings are those of `on`. `panel` also replays combinations of
+    treatments and machines (`what_ifs`), which the HTML page shows. `python` also reads a trace's Python frames.
+    `progress` is called with the bytes read and their total; `stages` with the current stage of a live run or a replay,
+    how much of it is done, and the total. `scale` also runs a Workload's step with 2 and 4 times its batch. Raises
+    InputError (can't be read), UnknownDeviceError (`on`) or UsageError (not a target).
     """
     if on is not None:
         machine(on)  # a wrong name is refused before the work is done
@@ -101,7 +101,7 @@ def diagnose(
 
         return live.diagnose(target, args, kwargs, on=on, scale=scale, panel=panel, stages=stages)
     if args or kwargs:
-        raise UsageError("arguments are for a step that is run; a trace takes none")
+        raise UsageError("arguments are for a step that is run here; a trace takes none")
     if scale:
         raise UsageError("scaling the batch needs a step that can be run, as a Workload; a trace can't be run again")
     profile = _profile(target, python=python, progress=progress)  # type: ignore[arg-type]
@@ -121,14 +121,14 @@ def what_if(
     progress: Progress | None = None,
     stages: Stages | None = None,
 ) -> Prediction:
-    """What a step would take with treatments applied together, or on the machine `on`, before either is tried.
+    """Predict a step's time with treatments applied together, or on the machine `on`, without trying either.
 
         gobrrr.what_if("trace.json.gz", ["compile", "cuda-graph"], on="b200").what_if.step_ns
 
-    `target` is what `diagnose` takes (`args` for a callable), `panel` as there; `treatments`: one name or several. The
-    result holds the numbers with their interval (`what_if`), the diagnosis of the step as it is, and the replayed
-    timeline, which `save_trace(path)` writes for Perfetto. Raises UsageError where a name is no treatment or the step
-    can't be replayed, InputError or UnknownDeviceError as `diagnose` does.
+    `target` and `panel` are as in `diagnose` (`args` for a callable); `treatments` is one name or several. The result
+    holds the numbers with their interval (`what_if`), the diagnosis of the step as it is, and the replayed timeline,
+    which `save_trace(path)` writes for Perfetto. Raises UsageError if a treatment is unknown or the step can't be
+    replayed, and InputError or UnknownDeviceError as `diagnose` does.
     """
     if on is not None:
         machine(on)
@@ -152,18 +152,18 @@ def watch(
     then: Callable[[Diagnosis], object] | None = None,
     **options: Any,
 ) -> Any:
-    """Watch a loop of yours: warm-up, some steps timed without the profiler, a few with it; then it runs on alone.
+    """Watch your loop: after warm-up, some steps are timed without the profiler and a few with it; the rest run alone.
 
         with gobrrr.watch(loader) as steps:      # any iterable
             for batch in steps:
                 train(batch)
         print(steps.diagnosis)
 
-    Without an iterable, call `steps.boundary()` where one step ends and the next begins. As a decorator,
-    `@gobrrr.watch` on the function that runs one step: each call is a step, and `function.diagnosis` is there when
-    enough of them have run. `then` is called with the diagnosis as soon as it can be made. `options` are those of
-    `gobrrr.observe.live.watcher.Options` (warmup, window, profiled). What the loop raises passes through. Reading
-    `diagnosis` raises UsageError where the loop ended too early.
+    Without an iterable, call `steps.boundary()` where one step ends and the next begins. As a decorator, put
+    `@gobrrr.watch` on the function that runs one step: each call is a step, and `function.diagnosis` can be read once
+    enough steps have run. `then` is called with the diagnosis as soon as it can be made. `options` are those of
+    `gobrrr.observe.live.watcher.Options` (warmup, window, profiled). Exceptions of the loop pass through. Reading
+    `diagnosis` raises UsageError if the loop ended too early.
     """
     if on is not None:
         machine(on)
@@ -185,11 +185,11 @@ def run(
 ) -> Ran:
     """Run a script in this process as `python script arguments` would, watch its step loop, and diagnose it.
 
-    `module`: as `python -m script`. The script goes on to its end, or ends when enough was seen (`stop_after`). `steps`
-    says what a step is where that is not found rightly by itself: a step of the optimizer, a call of the outermost
-    module, or a line of the program. `told` is called with what is looked at now, in a line, while the script runs;
-    `stages` afterwards, as by `diagnose`. The result holds the diagnosis, or why there is none, and the script's exit
-    status. Raises InputError or UsageError where there is nothing to run.
+    `module`: as `python -m script`. The script runs to its end, or ends once enough steps were measured (`stop_after`).
+    `steps` says what a step is if gobrrr finds the wrong loop: a step of the optimizer, a call of the outermost module,
+    or a line of the program. `told` is called with a line on the progress while the script runs; `stages` afterwards,
+    as by `diagnose`. The result holds the diagnosis, or why there is none, and the script's exit status. Raises
+    InputError or UsageError if there is nothing to run.
     """
     if on is not None:
         machine(on)
@@ -212,7 +212,7 @@ def _profile(target: Target, *, python: bool, progress: Progress | None) -> Prof
 def read_trace(target: str | os.PathLike[str], *, python: bool = False, progress: Progress | None = None) -> Profile:
     """Read a profiler trace, or a folder of ranks, into columns of events.
 
-    Raises InputError when it can't be read or is no trace, and UsageError when `target` is no target at all.
+    Raises InputError if the file can't be read or is not a trace, and UsageError if `target` is not a path or a URL.
     """
     name = check_target(target)
     from gobrrr.observe import trace
@@ -221,12 +221,12 @@ def read_trace(target: str | os.PathLike[str], *, python: bool = False, progress
 
 
 def load(path: str | os.PathLike[str]) -> Diagnosis:
-    """Read a diagnosis that `save` or `gobrrr diagnose --save` wrote. Raises InputError when it is none."""
+    """Read a diagnosis that `save` or `gobrrr diagnose --save` wrote. Raises InputError if the file holds none."""
     return json.load(path)
 
 
 def save(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
-    """Write a diagnosis as JSON (format 1), whole or not at all. Raises UsageError when `path` can't be written."""
+    """Write a diagnosis as JSON (format 1), atomically. Raises UsageError if `path` can't be written."""
     json.save(diagnosis, path)
 
 
@@ -240,7 +240,7 @@ def html(diagnosis: Diagnosis) -> str:
 def machine(name: str) -> Machine:
     """A machine's ceilings from the datasheet table ("h100", "NVIDIA H100 80GB HBM3").
 
-    Raises UnknownDeviceError, with the names that are known.
+    Raises UnknownDeviceError, which lists the known names.
     """
     from gobrrr.hardware import match
 
@@ -255,16 +255,16 @@ def predict(
     host: float | None = None,
     **kwargs: Any,
 ) -> Diagnosis:
-    """What a step would take on machines that need not be here, and what would bound it there.
+    """Predict a step's time, and what bounds it, on machines that need not be here.
 
-    `step(*args, **kwargs)` runs one step (forward, or forward, backward and optimizer); or a Workload; or the name of
-    either, "file.py:callable". It runs on fake tensors: nothing is computed and no memory is taken, and models,
-    optimizers and settings are as they were afterwards (tensors of the step that it keeps in lists or dictionaries of
-    its own are stand-ins without data). `on` names one machine or several ("h100,a100-80gb"): the diagnosis is the
-    first one's, and `machines` holds a row for each. `calibrate` takes the ceilings and the host's dispatch that
-    `gobrrr machine` measured, where it has measured one of these machines; `host` takes a host that is so many times as
-    slow as the reference (0.35: about the article's). Raises UnknownDeviceError, InputError or UsageError (torch is
-    missing, or the step needs data).
+    `step(*args, **kwargs)` runs one step (forward, or forward, backward and optimizer); or `step` is a Workload, or the
+    name of either, "file.py:callable". The step runs on fake tensors: nothing is computed, no memory is taken, and
+    models, optimizers and settings are restored (tensors that the step keeps in its own lists or dictionaries become
+    stand-ins without data). `on` names one machine or several ("h100,a100-80gb"): the diagnosis is for the first, and
+    `machines` holds a row for each. `calibrate` uses the ceilings and the host's dispatch times that `gobrrr machine`
+    measured, if it measured one of these machines; `host` assumes a host that many times as slow as the reference
+    (0.35: about the article's). Raises UnknownDeviceError, InputError or UsageError (torch is missing, or the step
+    needs data).
     """
     machines = _machines(on)
     measured = _measured(machines) if calibrate else {}
@@ -276,12 +276,12 @@ def predict(
     hosts = dispatch.load() if host is None else dispatch.load().times(_positive(host))
     for measurement in measured.values():
         hosts = hosts.like(measurement)
-    found = [machine_of(measured[one.name], one) if one.name in measured else one for one in machines]
-    return prediction.predict(recorded, found, hosts=hosts)
+    calibrated = [machine_of(measured[sheet.name], sheet) if sheet.name in measured else sheet for sheet in machines]
+    return prediction.predict(recorded, calibrated, hosts=hosts)
 
 
 def count(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) -> Counted:
-    """FLOPs and bytes of one step, three ways each, without a device; what could not be counted stands beside them.
+    """Count the FLOPs and bytes of one step, three ways each, without a device; what could not be counted is listed.
 
     Arguments and errors are those of `predict`.
     """
@@ -292,7 +292,7 @@ def count(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) 
 
 
 def record(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) -> Recording:
-    """Every operation that one step dispatches, on fake tensors. Arguments and errors are those of `predict`."""
+    """Record every operation that one step dispatches, on fake tensors. Arguments and errors are those of `predict`."""
     from gobrrr.model.workload import Workload
     from gobrrr.observe import static
 
@@ -313,31 +313,31 @@ def _machines(on: str | Machine | Sequence[str | Machine]) -> list[Machine]:
     from gobrrr.model.machine import Machine
 
     names = [on] if isinstance(on, Machine) else on.split(",") if isinstance(on, str) else list(on)
-    found = [
+    machines = [
         name if isinstance(name, Machine) else machine(name.strip())
         for name in names
         if not isinstance(name, str) or name.strip()
     ]
-    if not found:
-        raise UsageError("--on names no machine; gobrrr machine --list shows those that are known")
-    return list({one.name: one for one in found}.values())
+    if not machines:
+        raise UsageError("--on names no machine; gobrrr machine --list shows the known ones")
+    return list({sheet.name: sheet for sheet in machines}.values())
 
 
 def _positive(factor: float) -> float:
     if not 0.01 <= factor <= 100:
-        raise UsageError(f"a host is 0.01 to 100 times as slow as the reference, not {factor:g}")
+        raise UsageError(f"--host must be between 0.01 and 100 times the reference, not {factor:g}")
     return factor
 
 
 def _measured(machines: Sequence[Machine]) -> dict[str, Measurement]:
-    """What `gobrrr machine` measured of these machines here, by name. Raises UsageError where it measured none."""
+    """The measurements of these machines that were made here, by name. Raises UsageError if there are none."""
     from gobrrr.hardware.cache import measured_as
 
-    pairs = [(one.name, measured_as(one.name)) for one in machines]
-    found = {name: measured for name, measured in pairs if measured is not None}
-    if not found:
-        raise UsageError("none of these machines was measured here; run gobrrr machine on it first")
-    return found
+    pairs = [(sheet.name, measured_as(sheet.name)) for sheet in machines]
+    measurements = {name: measurement for name, measurement in pairs if measurement is not None}
+    if not measurements:
+        raise UsageError("none of these machines was measured here; run gobrrr machine on one of them first")
+    return measurements
 
 
 def calc(
@@ -348,12 +348,12 @@ def calc(
     dtype: str = "float32",
     **options: Any,
 ) -> Envelope:
-    """The back of the envelope: FLOPs, bytes, intensity and floor of an expression or an op on a machine.
+    """Back-of-the-envelope FLOPs, bytes, intensity and least time of an expression or an op on a machine.
 
     `what` is an expression over tensors ("x.cos().cos()", with `shape` for all of them or a dictionary by name) or an
-    op by its word and sizes ("mm", 4096, 4096, 4096). `on` is a machine or its name; "article" is the A100 as the
-    article rounds it. `options` are the op's: ops, causal, kv_heads, keys, stride, padding, ranks, host. Raises
-    UsageError or UnknownDeviceError.
+    op by its name and sizes ("mm", 4096, 4096, 4096). `on` is a machine or its name; "article" is the A100 with the
+    article's rounded figures. `options` are those of the op: ops, causal, kv_heads, keys, stride, padding, ranks, host.
+    Raises UsageError or UnknownDeviceError.
     """
     from gobrrr.envelope import calculate
 
@@ -361,9 +361,9 @@ def calc(
 
 
 def devices(device: str | None = None) -> list[str]:
-    """What `measure` can be called with here: the first GPU of each name, else "cpu"; or just `device`.
+    """The devices that `measure` can measure here: one GPU of each name, else "cpu"; or just `device`.
 
-    Raises UsageError where torch is missing.
+    Raises UsageError if torch is missing.
     """
     from gobrrr.hardware.measure import each_device, need_torch
 
@@ -376,27 +376,27 @@ def measure(
 ) -> Measurement:
     """Measure this machine's ceilings ("cpu", "cuda:0"; by default the first GPU, else the CPU) in under a minute.
 
-    `keep`: in the user's cache, where `diagnose` finds it for traces of the same device; what an older measurement
-    there found on a quieter machine stays. `progress` is called with what is measured, how many stages are done, and
-    how many there are. Raises UsageError where torch or the device is missing.
+    `keep` stores the result in the user's cache, where `diagnose` finds it for traces of the same device; figures that
+    an older measurement took on a quieter machine stay. `progress` is called with the current stage, how many stages
+    are done, and how many there are. Raises UsageError if torch or the device is missing.
     """
     from gobrrr.hardware import cache
     from gobrrr.hardware.measure import measure as run
 
-    found = run(device, progress=progress)
-    return cache.keep(found) if keep else found
+    measurement = run(device, progress=progress)
+    return cache.keep(measurement) if keep else measurement
 
 
 def last_measured(device: str | None = None) -> Measurement:
-    """The newest measurement of this machine's device that was kept. Raises UsageError when there is none."""
+    """The newest measurement of this machine's device in the cache. Raises UsageError if there is none."""
     from gobrrr.hardware import cache
     from gobrrr.hardware.measure import find_device
 
     name = find_device(device).environment().device_name
-    found, _ = cache.newest(name)
-    if found is None:
-        raise UsageError(f"{sanitise(name)} was not measured yet: gobrrr machine does it")
-    return found
+    measurement, _ = cache.newest(name)
+    if measurement is None:
+        raise UsageError(f"{sanitise(name)} was not measured yet; measure it with: gobrrr machine")
+    return measurement
 
 
 def experiments() -> dict[str, str]:
@@ -415,8 +415,8 @@ def lab(
 ) -> LabReport:
     """Run the article's experiments (all, or those named) on a device, and judge its claims there.
 
-    `step` is what `operators` looks at instead of BERT: a callable, or "module:make" where make() returns one. Raises
-    UsageError for an unknown name, or where torch or the device is missing.
+    `step` replaces BERT in the experiment `operators`: a callable, or "module:make" where make() returns one. Raises
+    UsageError for an unknown name, or if torch or the device is missing.
     """
     from gobrrr.hardware.measure import need_torch
     from gobrrr.lab.catalogue import EXPERIMENTS, check, run
@@ -429,14 +429,14 @@ def lab(
 
 
 def _made(step: str) -> Callable[[], object]:
-    """What make() of "module:make" returns."""
+    """The step that make() of "module:make" returns."""
     from importlib import import_module
 
     module, _, name = step.partition(":")
     try:
-        made: Callable[[], object] = getattr(import_module(module), name)()
+        call: Callable[[], object] = getattr(import_module(module), name)()
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"{sanitise(step)}: {sanitise(str(error))}; name it as package.module:make") from None
-    if not callable(made):
-        raise UsageError(f"{sanitise(step)}() returned no callable step")
-    return made
+    if not callable(call):
+        raise UsageError(f"{sanitise(step)}() must return a callable step, not {type(call).__name__}")
+    return call

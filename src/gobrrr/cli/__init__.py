@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# when it began, then the commands in the order in which the help lists them
+# `begun` first: it records the start of the process. Then the commands, in the order of the help.
 from gobrrr.cli import begun, diagnosing, envelopes, explaining, machines, predicting, treating  # noqa: F401
 from gobrrr.cli.diagnosing import DEMO
 from gobrrr.cli.entry import INTERRUPTED, main

@@ -1,7 +1,8 @@
-"""When this process began, as far as it can tell: imported before all else of the command line, which takes a while."""
+"""When this process began. The command line imports this first: its other imports take a while."""
 
 from __future__ import annotations
 
 import time
 
 BEGUN = time.monotonic()
+"""Seconds on the monotonic clock."""

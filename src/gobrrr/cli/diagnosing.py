@@ -1,4 +1,4 @@
-"""A trace, a step or a script -> what bounds it."""
+"""The commands that say what bounds a step: of a trace, of a step or a script that is run, of a saved diagnosis."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from gobrrr.cli.options import (
     AsSpeedscope,
     AsWhole,
     Debug,
+    Quiet,
     Width,
     answer,
     app,
@@ -45,10 +46,11 @@ DEMO = (
     "gpt_fp32_notf32.faulty",
     "resnet_slow_loader.faulty",
 )
+"""The shipped traces that `gobrrr demo` shows, one for each kind of fault."""
 
 
 class Steps(str, Enum):
-    """What a script's step can be."""
+    """What counts as one step of a script."""
 
     optimizer = "optimizer"
     module = "module"
@@ -56,19 +58,19 @@ class Steps(str, Enum):
 
 
 OnMachine = Annotated[
-    str | None, typer.Option("--on", metavar="NAME", help="The step on this machine (gobrrr machine --list).")
+    str | None, typer.Option("--on", metavar="NAME", help="Predict the step on this machine (gobrrr machine --list).")
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--what-if", metavar="A,B", help="Also the step with these treatments, by replay (none: as it is)."),
+    typer.Option("--what-if", metavar="A,B", help="Also predict the step with these treatments (none: as it is)."),
 ]
 Replayed = Annotated[
-    Path | None, typer.Option("--replayed", metavar="FILE", help="Write the replayed timeline, for Perfetto.")
+    Path | None,
+    typer.Option("--replayed", metavar="FILE", help="Also write the predicted timeline to FILE, for Perfetto."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress bar.")]
 
 ANSWERS = frozenset(("--json", "--save", "--html", "--speedscope", "--all"))
-"""Options of `run` that say what becomes of the answer."""
+"""Options of `run` about its answer; given after the script they go to the script."""
 
 
 @app.command(short_help="What bounds a step, why, what would help.")
@@ -83,8 +85,8 @@ def diagnose(
     save: AsSave = None,
     html: AsHtml = None,
     speedscope: AsSpeedscope = None,
-    stacks: Annotated[bool, typer.Option("--stacks", help="Read a trace's Python frames too (slower).")] = False,
-    scale: Annotated[bool, typer.Option("--scale", help="Of a step: also with its batch doubled twice.")] = False,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Also read a trace's Python frames (slower).")] = False,
+    scale: Annotated[bool, typer.Option("--scale", help="Also time a step with 2 and 4 times its batch.")] = False,
     quiet: Quiet = False,
     whole: AsWhole = False,
     width: Width = None,
@@ -94,8 +96,8 @@ def diagnose(
 
     TARGET is a file that torch.profiler wrote (.json or .json.gz), a folder or an archive (.tar, .zip) with one such
     file a rank, a URL, or "-" for standard input. Or it is FILE.py:NAME or package.module:NAME, a callable that runs
-    one step, or one that returns a gobrrr.Workload: the step is run here, timed without the profiler and looked at with
-    it (needs torch).
+    one step, or one that returns a gobrrr.Workload: the step is run here, timed without the profiler and then recorded
+    with it (needs torch).
 
     \b
       gobrrr diagnose trace.json.gz --what-if compile,cuda-graph
@@ -108,7 +110,7 @@ def diagnose(
     if what_if is not None or replayed is not None:
         if scale:
             raise UsageError(
-                "--scale runs a larger batch, --what-if and --replayed replay the one that ran: one of them"
+                "--scale can't be combined with --what-if or --replayed: it runs other batches, they replay this one"
             )
         prediction = _predicted(target, what_if or [], on, stacks, quiet, as_json, panel=html is not None)
         timeline = partial(prediction.save_trace, replayed) if replayed is not None else None
@@ -120,7 +122,7 @@ def diagnose(
     panel = html is not None
     if targets.names_a_step(target):
         if stacks:
-            raise UsageError("--stacks is for traces; a step that is run is always recorded with its stacks")
+            raise UsageError("--stacks is for traces; a step that is run here is always recorded with its stacks")
         check_printable()
         with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
             result = api.diagnose(target, on=on, scale=scale, panel=panel, stages=progress)
@@ -138,8 +140,8 @@ def _of_trace(name: str, on: str | None, python: bool, quiet: bool, *, scale: bo
         if not panel:
             return api.diagnose(name, on=on, python=python, scale=scale, progress=read)
         profile = api.read_trace(name, python=python, progress=read)
-    with nullcontext() if quiet else stages(name) as told:
-        return api.diagnose(profile, on=on, scale=scale, panel=True, stages=told)
+    with nullcontext() if quiet else stages(name) as progress:
+        return api.diagnose(profile, on=on, scale=scale, panel=True, stages=progress)
 
 
 def _predicted(
@@ -149,17 +151,17 @@ def _predicted(
     from gobrrr import api
     from gobrrr.doors import targets
 
-    names = [one for one in listed(what_if) if one != "none"]
+    names = [name for name in listed(what_if) if name != "none"]
     if targets.names_a_step(target):
         check_printable()
         with output.to_stderr(as_json), _users_errors(target), stages(target) as progress:
             return api.what_if(target, names, on=on, panel=panel, stages=progress)
-    name = targets.check_target(target)
-    _refuse_terminal_input(name)
-    with output.progress(name, quiet) as read:
-        profile = api.read_trace(name, python=stacks, progress=read)
-    with nullcontext() if quiet else stages(name) as told:
-        return api.what_if(profile, names, on=on, panel=panel, stages=told)
+    path = targets.check_target(target)
+    _refuse_terminal_input(path)
+    with output.progress(path, quiet) as read:
+        profile = api.read_trace(path, python=stacks, progress=read)
+    with nullcontext() if quiet else stages(path) as progress:
+        return api.what_if(profile, names, on=on, panel=panel, stages=progress)
 
 
 @app.command(
@@ -167,12 +169,14 @@ def _predicted(
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
 )
 def run(
-    script: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="train.py, and what it takes.")],
+    script: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")],
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m.")] = False,
     on: OnMachine = None,
-    stop_after: Annotated[bool, typer.Option("--stop-after", help="End the script when enough was seen.")] = False,
+    stop_after: Annotated[
+        bool, typer.Option("--stop-after", help="End the script once enough steps were measured.")
+    ] = False,
     steps: Annotated[
-        Steps | None, typer.Option("--steps", help="What a step is, where it is not found rightly by itself.")
+        Steps | None, typer.Option("--steps", help="What one step is, if gobrrr finds the wrong loop.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the JSON; the script's own output goes to standard error.")
@@ -208,7 +212,7 @@ def run(
             told=None if quiet else output.aside(screen), stages=None if quiet else progress,
         )  # fmt: skip
     _streams_back(screen)
-    # what becomes of the answer is ours, the exit status is the script's
+    # an error in showing the answer does not change the exit status: that is the script's
     try:
         if ran.diagnosis is not None:
             answer(
@@ -229,19 +233,18 @@ def run(
 
 
 def _misplaced(script: list[str], *, quiet: bool) -> None:
-    """Say which options named as gobrrr's own the script was given, for a user who meant them for gobrrr."""
-    given = [one for one in script[1:] if one.partition("=")[0] in ANSWERS]
-    if given and not quiet:
-        told = f" {given[0]} went to {script[0]}: an option for gobrrr stands in front of the script"
-        output.console(stderr=True).print(told, style="dim", highlight=False, markup=False)
+    """Warn where an option of gobrrr stands behind the script and was passed to it."""
+    passed_on = [argument for argument in script[1:] if argument.partition("=")[0] in ANSWERS]
+    if passed_on and not quiet:
+        warning = f" {passed_on[0]} was passed to {script[0]}: put options for gobrrr before the script"
+        output.console(stderr=True).print(warning, style="dim", highlight=False, markup=False)
 
 
 def _streams_back(screen: TextIO | None) -> None:
-    """Streams that can be written to, whatever the script has made of them."""
+    """Restore standard output and error where the script has closed or removed them."""
     for name, ours in (("stderr", screen), ("stdout", None)):
         stream = getattr(sys, name)
         if stream is None or stream.closed:
-            # by whom it was started, or by the script: its own affair
             other = ours if ours is not None and not ours.closed else open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, other)
 
@@ -267,11 +270,11 @@ def report(
 
 @app.command(short_help="The answers for traces that gobrrr ships.")
 def demo(
-    everything: Annotated[bool, typer.Option("--all", help="All shipped traces, not the short list.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Diagnose all shipped traces, not the short list.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Diagnose traces that are shipped with gobrrr, compare with what is known about them, and, where torch is
-    installed, diagnose a small step that is run here.
+    """Diagnose traces that are shipped with gobrrr and compare the answers with what was measured beside them. Where
+    torch is installed, also run and diagnose a small step here.
     """
     from gobrrr import api
     from gobrrr.report import demo as demo_report
@@ -292,7 +295,7 @@ def demo(
 
 
 def _demo_step(console: Console) -> None:
-    """A step on this machine, where torch is there to run it."""
+    """Run and diagnose a small step on this machine, where torch is installed."""
     from gobrrr.doors import live
     from gobrrr.report import demo as demo_report
     from gobrrr.report import terminal
@@ -308,7 +311,7 @@ def _demo_step(console: Console) -> None:
 
 @contextmanager
 def _users_errors(target: str) -> Iterator[None]:
-    """An error of the step's own becomes one line that names the place, with the traceback where one was asked for."""
+    """Turn an error of the user's step into one line with its place; --debug also prints the traceback."""
     from gobrrr.doors import live
     from gobrrr.report.text import sanitise
 
@@ -317,11 +320,11 @@ def _users_errors(target: str) -> Iterator[None]:
     except GobrrrError:
         raise
     except (Exception, SystemExit) as error:
-        said = live.users_error(sanitise(target), error)
-        if said is None:
+        message = live.users_error(sanitise(target), error)
+        if message is None:
             raise
         LOG.debug("the step failed", exc_info=error)
-        raise UsageError(said) from error
+        raise UsageError(message) from error
 
 
 def _refuse_terminal_input(name: str) -> None:

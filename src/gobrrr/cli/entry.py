@@ -1,4 +1,4 @@
-"""The entry: the root command, and how errors leave."""
+"""The root command, and how errors become exit statuses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from gobrrr.errors import GobrrrError, UsageError
 from gobrrr.report import failures, output
 
 INTERRUPTED = 130
+"""The exit status after an interrupt: 128 + SIGINT, as a shell gives it."""
 
 _NO_NUMBER = re.compile(
     r"Invalid value for .?(?P<option>-[-\w]+).*\bvalid (?P<kind>float|int|number)\w*\b.*", re.DOTALL
 )
+"""The parser's message for a value that is not a number."""
 
 
 @app.callback(invoke_without_command=True)
@@ -50,10 +52,10 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status; no exception leaves it.
+    """Run the command line and return its exit status; it raises nothing.
 
-    0: done. 2: the input, the call or the output is unusable, said in one line on standard error. 70: a bug in
-    gobrrr, in one line too, with the traceback under --debug. 130: interrupted.
+    0: done. 2: the input, the call or the output can't be used; one line on standard error says why. 70: a bug in
+    gobrrr; one line, and the traceback under --debug. 130: interrupted.
     """
     with failures.no_tracebacks_left():
         return _status(arguments)
@@ -78,12 +80,12 @@ def _status(arguments: Sequence[str] | None) -> int:
 
 @cache
 def _command() -> Any:
-    """The parser of the command line: making it takes longer than what most calls do."""
+    """The parser of the command line, built once: building it takes longer than most calls."""
     return typer.main.get_command(app)
 
 
 def _run(arguments: Sequence[str], begun: float) -> int:
-    """Run a command, which finds in its context when it was asked for."""
+    """Run a command; its context holds the time at which the process began."""
     # The parser's own main() would print usage errors in several lines and swallow interrupts and broken pipes.
     command = _command()
     try:
@@ -97,15 +99,15 @@ def _run(arguments: Sequence[str], begun: float) -> int:
         if arguments and arguments[0] not in getattr(command, "commands", ()) and Path(arguments[0]).is_file():
             raise UsageError(f"no such command; to diagnose a trace: gobrrr diagnose {arguments[0]}") from None
         where = getattr(getattr(error, "ctx", None), "command_path", "gobrrr")
-        raise UsageError(f"{_said(error).rstrip('.')}; see: {where} --help") from None
+        raise UsageError(f"{_message(error).rstrip('.')}; see: {where} --help") from None
     return 0
 
 
-def _said(error: Any) -> str:
-    """What the parser says of a call; that something is no number, in our words."""
-    said = str(error.format_message())
-    found = _NO_NUMBER.fullmatch(said)
-    if found is None:
-        return said
+def _message(error: Any) -> str:
+    """The parser's message for a wrong call; reworded where a value is not a number."""
+    message = str(error.format_message())
+    match = _NO_NUMBER.fullmatch(message)
+    if match is None:
+        return message
     unit = " of seconds" if getattr(getattr(error, "param", None), "metavar", "") == "SECONDS" else ""
-    return f"{found['option']} takes a {'whole number' if found['kind'] == 'int' else 'number'}{unit}"
+    return f"{match['option']} takes a {'whole number' if match['kind'] == 'int' else 'number'}{unit}"

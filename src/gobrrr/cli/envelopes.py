@@ -1,17 +1,12 @@
-"""The back of the envelope."""
+"""`gobrrr calc`: the cost of an operation or an expression, on the back of an envelope."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from gobrrr.cli.options import AsJson, Width, app
-from gobrrr.report import output
-
-if TYPE_CHECKING:
-    from gobrrr.report.layout import Line
+from gobrrr.cli.options import AsJson, Width, app, show_record
 
 
 @app.command(short_help="The back of the envelope: an op or an expression.")
@@ -19,20 +14,25 @@ def calc(
     what: Annotated[str, typer.Argument(metavar="WHAT", help='"x.cos().cos()", mm, attention, ... or article.')],
     sizes: Annotated[list[str] | None, typer.Argument(metavar="[SIZES]", help="The sizes of an op.")] = None,
     on: Annotated[
-        str | None, typer.Option("--on", metavar="NAME[,NAME]", help="The machine; several: a table.")
+        str | None, typer.Option("--on", metavar="NAME[,NAME]", help="A machine; several give a table.")
     ] = None,
     shape: Annotated[
-        list[str] | None, typer.Option("--shape", metavar="[NAME=]N,N", help="Of all tensors, or of one.")
+        list[str] | None,
+        typer.Option("--shape", metavar="[NAME=]N,N", help="Shape of all tensors, or of the one named."),
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE", help="fp32, tf32, bf16, ...")] = "float32",
     ops: Annotated[int | None, typer.Option("--ops", metavar="N", help="pointwise: operations in a row.")] = None,
     causal: Annotated[bool, typer.Option("--causal", help="attention: with a causal mask.")] = False,
-    kv_heads: Annotated[int | None, typer.Option("--kv-heads", metavar="N", help="attention: key heads.")] = None,
-    keys: Annotated[int | None, typer.Option("--keys", metavar="N", help="attention: keys, if not S.")] = None,
-    stride: Annotated[int | None, typer.Option("--stride", metavar="N", help="conv2d.")] = None,
-    padding: Annotated[int | None, typer.Option("--padding", metavar="N", help="conv2d.")] = None,
-    ranks: Annotated[int | None, typer.Option("--ranks", metavar="N", help="allreduce: how many devices.")] = None,
-    host: Annotated[bool, typer.Option("--host", help="copy: from the host's memory.")] = False,
+    kv_heads: Annotated[
+        int | None, typer.Option("--kv-heads", metavar="N", help="attention: heads of keys and values.")
+    ] = None,
+    keys: Annotated[
+        int | None, typer.Option("--keys", metavar="N", help="attention: number of keys, if not S.")
+    ] = None,
+    stride: Annotated[int | None, typer.Option("--stride", metavar="N", help="conv2d: stride.")] = None,
+    padding: Annotated[int | None, typer.Option("--padding", metavar="N", help="conv2d: padding.")] = None,
+    ranks: Annotated[int | None, typer.Option("--ranks", metavar="N", help="allreduce: number of devices.")] = None,
+    host: Annotated[bool, typer.Option("--host", help="copy: from the host's memory to the device.")] = False,
     as_json: AsJson = False,
     width: Width = None,
 ) -> None:
@@ -55,27 +55,16 @@ def calc(
     from gobrrr.report import calc as page
 
     if what in envelope.TABLES:
-        found = envelope.TABLES[what]()
-        _show_calc(found, page.article if what == "article" else page.generations, as_json, width)
+        show_record(envelope.TABLES[what](), page.article if what == "article" else page.generations, as_json, width)
         return
     options: dict[str, int | None] = {
         "ops": ops, "kv_heads": kv_heads, "keys": keys, "stride": stride, "padding": padding, "ranks": ranks,
         "causal": causal or None, "host": host or None,
     }  # fmt: skip
     shapes, numbers = envelope.read_shapes(shape), envelope.read_sizes(sizes)
-    machines = [one.strip() for one in (on or "").split(",")]
-    many = [api.calc(what, *numbers, on=machine, shape=shapes, dtype=dtype, **options) for machine in machines]
-    _show_calc(many if len(many) > 1 else many[0], page.across if len(many) > 1 else page.envelope, as_json, width)
-
-
-def _show_calc(found: object, lay_out: Callable[..., list[Line]], as_json: bool, width: int | None) -> None:
-    from dataclasses import replace
-
-    from gobrrr.report import terminal
-
-    if as_json:
-        output.json(found)
-        return
-    console = output.console()
-    page = terminal.page_for(console)
-    terminal.print_lines(lay_out(found, replace(page, width=terminal.clamp(width)) if width else page), console)
+    machines = [name.strip() for name in (on or "").split(",")]
+    results = [api.calc(what, *numbers, on=machine, shape=shapes, dtype=dtype, **options) for machine in machines]
+    if len(results) > 1:
+        show_record(results, page.across, as_json, width)
+    else:
+        show_record(results[0], page.envelope, as_json, width)

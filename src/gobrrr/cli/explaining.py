@@ -1,4 +1,4 @@
-"""What a code means."""
+"""`gobrrr explain`: what a condition or a treatment is."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from gobrrr.system import files
 # Everything else is imported inside the commands: `gobrrr --help` answers in a tenth of a second.
 if TYPE_CHECKING:
     from gobrrr.model.diagnosis import Diagnosis, WhatIf
+    from gobrrr.report.layout import Line, Page
     from gobrrr.report.stages import StageProgress
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -37,23 +38,24 @@ def _debugging(wanted: bool) -> bool:
 
 Debug = Annotated[
     bool,
-    typer.Option("--debug", callback=_debugging, help="Print the traceback of what fails in gobrrr itself."),
+    typer.Option("--debug", callback=_debugging, help="Print the traceback of an error in gobrrr itself."),
 ]
 Width = Annotated[
-    int | None, typer.Option("--width", metavar="N", help="Columns, 60 to 120 [the terminal's, else 80].")
+    int | None, typer.Option("--width", metavar="N", help="Width in columns, 60 to 120 [the terminal's, else 80].")
 ]
-AsWhole = Annotated[bool, typer.Option("--all", help="Print every list whole, not what fits 40 lines.")]
+AsWhole = Annotated[bool, typer.Option("--all", help="Print all of every list, not only what fits 40 lines.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict in one line; show no progress.")]
 AsSave = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Also write the JSON to FILE.")]
 
 AsSpeedscope = Annotated[
     Path | None,
-    typer.Option("--speedscope", metavar="FILE", help="Also write the step's places to FILE, for speedscope.app."),
+    typer.Option("--speedscope", metavar="FILE", help="Also write a flame graph to FILE, for speedscope.app."),
 ]
 
 
-def listed(given: Sequence[str] | None) -> list[str]:
+def listed(values: Sequence[str] | None) -> list[str]:
     """The names of an option that takes a list, "A,B", and may be given more than once."""
-    return list(dict.fromkeys(one.strip() for text in given or () for one in text.split(",") if one.strip()))
+    return list(dict.fromkeys(name.strip() for value in values or () for name in value.split(",") if name.strip()))
 
 
 def show(
@@ -66,9 +68,9 @@ def show(
     stderr: bool = False,
     what_if: WhatIf | None = None,
 ) -> None:
-    """Print a diagnosis as JSON, as one line, or as the page; `stderr`: where a script's own output stays alone.
+    """Print a diagnosis as JSON, as one line, or as the page, on standard error where `stderr`.
 
-    `what_if`: the change that was asked for, which follows the page.
+    `what_if`: the change that the user asked for; it is shown below the page.
     """
     from gobrrr.report import json, terminal, words
 
@@ -84,6 +86,19 @@ def show(
         terminal.print_to(result, output.console(stderr=stderr), width=width, what_if=what_if, whole=whole)
 
 
+def show_record(
+    record: object, lay_out: Callable[[Any, Page], list[Line]], as_json: bool, width: int | None = None
+) -> None:
+    """Print a record as JSON, or as the lines that `lay_out` makes of it."""
+    from gobrrr.report import terminal
+
+    if as_json:
+        output.json(record)
+    else:
+        console = output.console()
+        terminal.print_lines(lay_out(record, terminal.page_for(console, width)), console)
+
+
 def answer(
     result: Diagnosis,
     *,
@@ -93,9 +108,9 @@ def answer(
     also: Callable[[], None] | None = None,
     **shown: Any,
 ) -> None:
-    """Print a diagnosis as `show` does, and then write the files: what can't be written takes no answer with it.
+    """Print a diagnosis as `show` does, then write the files: a file that can't be written costs nobody the answer.
 
-    `also` writes one more file. Raises UsageError when not all could be written.
+    `also` writes one more file. Raises UsageError when a file could not be written.
     """
     try:
         show(result, **shown)
@@ -110,9 +125,9 @@ def keep(
     speedscope: Path | None = None,
     also: Callable[[], None] | None = None,
 ) -> None:
-    """Write the JSON, the HTML page and the flame graph's file, where they were asked for.
+    """Write the JSON, the HTML page and the flame graph, where they were asked for; `also` writes one more file.
 
-    Raises UsageError when not all could be written.
+    Raises UsageError when a file could not be written.
     """
     failed = []
     for write in (
@@ -152,25 +167,25 @@ def _places(result: Diagnosis, path: Path | None) -> None:
 
 
 def savable(*paths: Path | None, target: str | None = None) -> list[Path | None]:
-    """The paths as seen from here, wherever the work may lead.
+    """The paths made absolute: the user's step may change the working directory.
 
-    Refuses, before the work is done, what can't be written, two outputs in one file, an output over the `target`.
-    `target`: a file, a folder of them, or a step in a file: "file.py:step", "package.module:step".
+    Raises UsageError, before the work is done, for a path that can't be written, for two outputs in one file, and for
+    an output over the `target`: a file, a folder of files, or a step, "file.py:step" or "package.module:step".
     """
-    given = [path for path in paths if path is not None]
-    for path in given:
+    outputs = [path for path in paths if path is not None]
+    for path in outputs:
         files.check_writable(path)
-    whole = [path.resolve() for path in given]
-    for at, one in enumerate(whole):
-        if one in whole[:at]:
-            raise UsageError(f"{given[at]}: two answers would be written to it; name two files")
-        if target is not None and any(_is_read(read, one) for read in _files_of(target)):
-            raise UsageError(f"{given[at]}: is what is to be read, and would be overwritten; name another file")
+    resolved = [path.resolve() for path in outputs]
+    for at, path in enumerate(resolved):
+        if path in resolved[:at]:
+            raise UsageError(f"{outputs[at]}: named for two outputs; give each its own file")
+        if target is not None and any(_is_read(read, path) for read in _files_of(target)):
+            raise UsageError(f"{outputs[at]}: is the input and would be overwritten; name another file")
     return [path.absolute() if path is not None else None for path in paths]
 
 
 def check_printable() -> None:
-    """Refuse to go on where the answer can't be printed."""
+    """Raise UsageError where the answer can't be printed."""
     import sys
 
     if sys.stdout is None or sys.stdout.closed:
@@ -188,7 +203,7 @@ def _files_of(target: str) -> list[Path]:
 
 
 def _is_read(read: Path, path: Path) -> bool:
-    """Whether a file that exists is this one, by whatever name, or one of this folder's."""
+    """Whether `path` is an existing file that is `read`, under any name, or lies in the folder `read`."""
     if not path.is_file():
         return False
     try:

@@ -6,24 +6,28 @@ from typing import Annotated
 
 import typer
 
-from gobrrr.cli.options import AsHtml, AsJson, AsSave, AsWhole, Debug, Width, answer, app, savable
+from gobrrr.cli.options import AsHtml, AsJson, AsSave, AsWhole, Debug, Quiet, Width, answer, app, savable, show_record
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
 
 @app.command(short_help="What a step would take on machines that are not here.")
 def predict(
-    target: Annotated[str | None, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes one.")] = None,
-    on: Annotated[str, typer.Option("--on", metavar="NAME[,NAME]", help="The machines; the first is shown.")] = "h100",
-    calibrate: Annotated[bool, typer.Option("--calibrate", help="Ceilings that gobrrr machine measured.")] = False,
-    host: Annotated[
-        float | None, typer.Option("--host", metavar="X", help="A host X times as slow as the reference; 0.35: fast.")
+    target: Annotated[
+        str | None, typer.Argument(metavar="FILE.py:NAME", help="A step, or a function that returns a Workload.")
     ] = None,
-    example: Annotated[bool, typer.Option("--example", help="Print a file to begin with.")] = False,
+    on: Annotated[
+        str, typer.Option("--on", metavar="NAME[,NAME]", help="Machines; the first is shown in full.")
+    ] = "h100",
+    calibrate: Annotated[bool, typer.Option("--calibrate", help="Use ceilings that gobrrr machine measured.")] = False,
+    host: Annotated[
+        float | None, typer.Option("--host", metavar="X", help="Assume a host X times as slow as the reference.")
+    ] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print an example file to start from.")] = False,
     as_json: AsJson = False,
     save: AsSave = None,
     html: AsHtml = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="One line, the verdict; no progress.")] = False,
+    quiet: Quiet = False,
     whole: AsWhole = False,
     width: Width = None,
     debug: Debug = False,
@@ -44,7 +48,7 @@ def predict(
         output.text(prediction.EXAMPLE.rstrip())
         return
     if target is None:
-        raise UsageError("name a step, FILE.py:NAME; gobrrr predict --example prints a file to begin with")
+        raise UsageError("name a step, FILE.py:NAME; gobrrr predict --example prints an example file")
     save, html = savable(save, html, target=target)
     with output.working(f"running {target} on fake tensors", quiet):
         result = api.predict(target, on=on, calibrate=calibrate, host=host)
@@ -53,20 +57,18 @@ def predict(
 
 @app.command(short_help="FLOPs and bytes of a step, three ways each.")
 def count(
-    target: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes one.")],
+    target: Annotated[
+        str, typer.Argument(metavar="FILE.py:NAME", help="A step, or a function that returns a Workload.")
+    ],
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Count what a step must do (needs torch, no GPU): FLOPs as the maths needs them, as executed, and with what is
-    computed again; bytes as run, fused and compulsory. What could not be counted is listed, never zero.
+    """Count the work of a step (needs torch, no GPU). FLOPs: those of the model, those executed, and those with
+    recomputation. Bytes: as run, fused and compulsory. Operations that could not be counted are listed, never zero.
     """
     from gobrrr import api
-    from gobrrr.report import counted, terminal
+    from gobrrr.report import counted
 
     with output.working(f"running {target} on fake tensors", False):
-        found = api.count(target)
-    if as_json:
-        output.json(found)
-    else:
-        screen = output.console()
-        terminal.print_lines(counted.lines(found, terminal.page_for(screen)), screen)
+        counts = api.count(target)
+    show_record(counts, counted.lines, as_json)

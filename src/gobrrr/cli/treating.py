@@ -1,12 +1,13 @@
-"""Treatments applied and measured, and what the ledger says of their predictions."""
+"""Treatments applied and measured, and how far the ledger's predictions were off."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gobrrr.cli.entry import INTERRUPTED
 from gobrrr.cli.options import (
     AsHtml,
     AsJson,
@@ -18,45 +19,44 @@ from gobrrr.cli.options import (
     keep,
     listed,
     savable,
+    show_record,
     stages,
 )
 from gobrrr.errors import UsageError
 from gobrrr.report import output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gobrrr.model.treated import Treated
-    from gobrrr.report.layout import Line, Page
-
-INTERRUPTED = 130
 
 BUDGET_S = 300.0
+"""Default for the time of a whole run; chosen, not measured."""
 
 
 @app.command(short_help="Apply treatments, measure each, keep what helps.")
 def treat(
     context: typer.Context,
     target: Annotated[
-        str | None, typer.Argument(metavar="FILE.py:NAME", help="A step, or what makes a Workload.")
+        str | None, typer.Argument(metavar="FILE.py:NAME", help="A step, or a function that returns a Workload.")
     ] = None,
     budget: Annotated[
-        float, typer.Option("--budget", metavar="SECONDS", help="What the whole run may take.")
+        float, typer.Option("--budget", metavar="SECONDS", help="Time limit of the whole run.")
     ] = BUDGET_S,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="A,B", help="Try these ways or treatments alone.")
+        list[str] | None, typer.Option("--only", metavar="A,B", help="Try only these ways or treatments.")
     ] = None,
-    without: Annotated[list[str] | None, typer.Option("--without", metavar="A,B", help="Leave these out.")] = None,
+    without: Annotated[list[str] | None, typer.Option("--without", metavar="A,B", help="Do not try these.")] = None,
     ledger: Annotated[
         Path | None, typer.Option("--ledger", metavar="FOLDER", help="Where trials are kept [the user's cache].")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Run trials that the ledger holds again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat trials that are in the ledger already.")] = False,
     limit: Annotated[
         float | None,
-        typer.Option("--limit", metavar="SECONDS", help="End a trial that is silent for so long [120, or 500 steps]."),
+        typer.Option(
+            "--limit", metavar="SECONDS", help="End a trial that is silent for this long [120, or 500 steps]."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Order and predictions; nothing is applied.")] = False,
-    example: Annotated[bool, typer.Option("--example", help="Print a file to begin with.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the order and predictions; apply nothing.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Print an example file to start from.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON instead of the table.")] = False,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Also write the diagnosis with its trials to FILE.")
@@ -66,35 +66,37 @@ def treat(
     width: Width = None,
     debug: Debug = False,
 ) -> None:
-    """Diagnose a step, predict what each treatment would save, try them in that order, and keep what helps (needs
-    torch).
+    """Diagnose a step, predict what each treatment would save, try them in that order, and keep those that help
+    (needs torch).
 
     FILE.py:NAME or package.module:NAME is a callable that runs one step, or one that returns a gobrrr.Workload. It runs
-    in a process of its own: a trial that crashes or hangs ends alone. Each trial times the step with and without in
-    turns and compares the numbers; your files are not changed, and the code to paste is printed.
+    in a process of its own, so a trial that crashes or hangs ends alone. Each trial times the step with and without the
+    treatment in turns and compares the results. Your files are not changed; the code to paste is printed.
 
     \b
       gobrrr treat --example > workload.py
       gobrrr treat workload.py:workload --budget 120
     """
     if example:
-        _show_example()
+        from gobrrr.trials.example import EXAMPLE
+
+        output.text(EXAMPLE.rstrip())
         return
     if target is None:
-        raise UsageError("name a step, FILE.py:NAME; gobrrr treat --example prints a file to begin with")
+        raise UsageError("name a step, FILE.py:NAME; gobrrr treat --example prints an example file")
     save, html, speedscope = savable(save, html, speedscope, target=target)
     check_printable()
     from gobrrr import api
 
     with stages(target) as progress:
-        found = api.treat(
+        treated = api.treat(
             target, budget=budget, only=listed(only), without=listed(without), ledger=ledger, again=again,
             dry_run=dry_run, limit=limit, stages=progress, since=context.obj,
         )  # fmt: skip
     try:
-        _show(found, as_json, width)
+        _show(treated, as_json, width)
     finally:
-        _keep(found, save, html, speedscope)
+        _keep(treated, save, html, speedscope)
 
 
 @app.command(short_help="How far predictions were off, by treatment.")
@@ -105,49 +107,26 @@ def ledger(
     as_json: AsJson = False,
     width: Width = None,
 ) -> None:
-    """Show how far predicted savings were off from measured ones, treatment by treatment, over all trials kept. These
+    """Show how much predicted savings differed from measured ones, by treatment, over all trials in the ledger. These
     errors widen or narrow the intervals of later predictions on the same device.
     """
     from gobrrr import api
-
-    found = api.ledger(folder)
-    if as_json:
-        output.json(found)
-        return
     from gobrrr.report import treated
 
-    _print(treated.ledger_lines, found, width)
+    errors = api.ledger(folder)
+    show_record(errors, treated.ledger_lines, as_json, width)
 
 
-def _show_example() -> None:
-    from gobrrr.trials.example import EXAMPLE
-
-    output.text(EXAMPLE.rstrip())
-
-
-def _keep(found: Treated, save: Path | None, html: Path | None, speedscope: Path | None) -> None:
+def _keep(result: Treated, save: Path | None, html: Path | None, speedscope: Path | None) -> None:
     from gobrrr import api
 
     if any(path is not None for path in (save, html, speedscope)):
-        keep(api.diagnosis_of(found), save, html, speedscope)
+        keep(api.diagnosis_of(result), save, html, speedscope)
 
 
-def _show(found: Treated, as_json: bool, width: int | None) -> None:
+def _show(result: Treated, as_json: bool, width: int | None) -> None:
     from gobrrr.report import treated
 
-    if as_json:
-        output.json(found)
-    else:
-        _print(treated.lines, found, width)
-    if found.stopped == "interrupted":
+    show_record(result, treated.lines, as_json, width)
+    if result.stopped == "interrupted":
         raise typer.Exit(INTERRUPTED)
-
-
-def _print(lay_out: Callable[[Any, Page], list[Line]], found: object, width: int | None) -> None:
-    from dataclasses import replace
-
-    from gobrrr.report import terminal
-
-    console = output.console()
-    page = terminal.page_for(console)
-    terminal.print_lines(lay_out(found, replace(page, width=terminal.clamp(width)) if width else page), console)

@@ -1,7 +1,7 @@
-"""What a step would take with treatments, or on another machine: asked of a trace or a live profile, by replay.
+"""A step with treatments, or on another machine, predicted by replaying a trace or a live profile.
 
-Where `on` names another machine than the one that the step ran on, the diagnosis is that of the step there: each kernel
-takes as much longer or shorter as its floor does, the step is replayed, and the pipeline reads that timeline.
+If `on` names another machine than the one that the step ran on, the diagnosis is that of the step there: each kernel's
+time is scaled as its floor changes, the step is replayed, and the pipeline diagnoses the replayed timeline.
 """
 
 from __future__ import annotations
@@ -42,32 +42,31 @@ from gobrrr.treatments.framework.together import Combiner, Seat, Together
 Stages = Callable[[str, int, int], None]
 
 MACHINES = ("a100-80gb", "h100", "b200", "mi300x")
-"""What the page offers beside the machine that the step ran on."""
+"""The other machines that the page's what-if panel offers."""
 
 MOST_TREATMENTS = 4
-"""Treatments of which the page offers all combinations: 16 of them."""
+"""The page offers all combinations of this many treatments: 16. Each is a replay; chosen, not measured."""
 
 FEW = 3
-"""Of so many treatments all combinations are offered on the other machines as well."""
+"""Up to this many treatments, all their combinations are offered on the other machines as well."""
 
 LEAST_SHARE = 0.01
-"""A treatment that is expected to save less of the step is not offered."""
+"""A treatment with an expected saving below this share of the step is not offered; chosen."""
 
 MOST_WORK = 20_000
-"""A trace with more device work gets no panel: each combination is a whole replay."""
-
+"""A step with more pieces of device work gets no panel: each combination is a whole replay. Chosen."""
 
 AT_ONCE = 1e-3
-"""What the host issued before a window begins is issued at its begin, in this share of the time."""
+"""Work issued before the window is moved to its begin, with its times scaled by this factor to keep the order."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step with treatments applied, or on another machine, as its replayed graph says.
+    """A step with treatments applied, or on another machine, as predicted by replay.
 
-    `what_if`: the numbers; `diagnosis`: of the step as it is, with them in `what_ifs`. `events`: the replayed timeline.
-    Where gobrrr failed in it both are None, and `diagnosis.not_checked` says why. `place`: for each of the events the
-    place of the diagnosis that it lies in, -1 of what the device does; None where no places are known.
+    `what_if`: the numbers; `diagnosis`: of the step as it is, with these numbers among its `what_ifs`. `events`: the
+    replayed timeline. If gobrrr failed to replay it, both are None and `diagnosis.not_checked` says why. `place`: for
+    each event, the place of the diagnosis that it lies in (-1 for device work); None if no places are known.
     """
 
     diagnosis: Diagnosis
@@ -78,7 +77,7 @@ class Prediction:
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write the replayed timeline as a Chrome trace (.json or .json.gz), for Perfetto."""
         if self.what_if is None or self.events is None:
-            raise UsageError("there is no replayed timeline: the step with the changes could not be checked")
+            raise UsageError("there is no predicted timeline to write: replaying the step with the changes failed")
         diagnosis = self.diagnosis
         placed = Placed(diagnosis.places, diagnosis.held_by, self.place) if self.place is not None else None
         device = self.what_if.machine or diagnosis.device
@@ -105,17 +104,17 @@ def predict(
     panel: bool = False,
     stages: Stages | None = None,
 ) -> Prediction:
-    """The step of a profile with `treatments` together, on the machine `on` (None: where it ran).
+    """Predict the step of a profile with `treatments` together, on the machine `on` (None: where it ran).
 
-    `panel`: the diagnosis also has the combinations of `with_panel`.
+    `panel`: the diagnosis also gets the combinations of `with_panel`.
 
-    Raises UsageError where a name is no treatment or the step can't be replayed, UnknownDeviceError for `on`.
+    Raises UsageError if a treatment is unknown or the step can't be replayed, UnknownDeviceError for `on`.
     """
     machine = find(on) if on is not None else None
     examined = pipeline.examine(profile)
     evidence = _replayable(examined)
     if machine is not None and evidence.machine is None and evidence.device.comparable:
-        # where the step ran is not known: it is taken to be the machine that is named
+        # the step's machine is not known: assume that it is the one named
         examined, machine = pipeline.examine(profile, on=machine), None
         evidence = _replayable(examined)
     if machine is not None and evidence.device.comparable and not is_other(evidence, machine):
@@ -132,8 +131,8 @@ def predict(
     before, asked, events, shown = replayed
     place = examined.place[shown] if examined.place is not None else None
     with_plan = {name for seat in asked_for for name, _, _ in seat.plans}
-    notes = [f"{name}: nothing that was found in this step is changed by it" for name in treatments
-             if name not in with_plan and not any(one.split(" ")[0] == name for one in parts.failed)]  # fmt: skip
+    notes = [f"{name} changes nothing that was found in this step" for name in treatments
+             if name not in with_plan and not any(part.split(" ")[0] == name for part in parts.failed)]  # fmt: skip
     record = replace(asked, assumes=[*asked.assumes, *notes], asked=True)
     rows = [what_if for what_if in whole.what_ifs or [before] if not _same(what_if, record)]
     if treatments or machine is not None:
@@ -144,10 +143,10 @@ def predict(
 
 
 def _replayed(
-    examined: pipeline.Examined, mine: Sequence[Seat], treatments: Sequence[str], machine: Machine | None
+    examined: pipeline.Examined, ranks: Sequence[Seat], treatments: Sequence[str], machine: Machine | None
 ) -> tuple[WhatIf, WhatIf, EventTable, I8]:
-    """(the step as it is, the step with the treatments on the machine, its events, those of its timeline in order)."""
-    combiner = Combiner(mine, examined.diagnosis.unprofiled_wall_ns)
+    """(the step as it is, the step with the treatments on the machine, its events, its timeline's rows in order)."""
+    combiner = Combiner(ranks, examined.diagnosis.unprofiled_wall_ns)
     asked = combiner.combined(treatments, machine)
     record = asked.what_if
     if treatments and machine is not None:
@@ -156,7 +155,7 @@ def _replayed(
 
 
 def _same(what_if: WhatIf, other: WhatIf) -> bool:
-    """Whether two records are of one combination; the step as it is always stays."""
+    """Whether two records are of the same combination; never true of the step as it is, which always stays."""
     same = set(what_if.treatments) == set(other.treatments) and what_if.machine == other.machine
     return same and (len(what_if.treatments) > 0 or what_if.machine is not None)
 
@@ -164,11 +163,11 @@ def _same(what_if: WhatIf, other: WhatIf) -> bool:
 def diagnose(
     profile: Profile, *, on: str | None = None, panel: bool = False, stages: Stages | None = None
 ) -> Diagnosis:
-    """Diagnose a profile, on the machine `on` where that is another one than its own; `panel`: with its what-ifs.
+    """Diagnose a profile, on the machine `on` if that is not its own; `panel`: with its what-ifs.
 
-    `stages` is called with what is replayed now, how much of it is done and how much there is.
+    `stages` is called with what is being replayed, how much of it is done and how much there is.
 
-    Raises UnknownDeviceError where `on` names no machine.
+    Raises UnknownDeviceError if `on` names no machine.
     """
     parts = Parts()
     machine = find(on) if on is not None else None
@@ -183,15 +182,15 @@ def diagnose(
 
 
 def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
-    """The step on another machine; None where it ran on this one, where that is not known, or it can't be replayed."""
+    """The step on another machine; None if it ran on that machine or on an unknown one, or can't be replayed."""
     profile = representative(profile)
-    each = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
-    alone = [seat for examined in each for seat in seats(examined.ranks, (), Parts())]
-    if len(alone) < len(each) or not all(
+    by_rank = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
+    alone = [seat for examined in by_rank for seat in seats(examined.ranks, (), Parts())]
+    if len(alone) < len(by_rank) or not all(
         seat.evidence.replayable and is_other(seat.evidence, machine) for seat in alone
     ):
         return None
-    here = each[0] if len(each) == 1 else pipeline.examine(profile)
+    here = by_rank[0] if len(by_rank) == 1 else pipeline.examine(profile)
     combiner = Combiner(alone, here.diagnosis.unprofiled_wall_ns)
     there = combiner.combined((), machine).what_if
     step = max(there.step_ns, 1.0)
@@ -200,25 +199,25 @@ def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
     runs = combiner.watch.runs(graphs) if len(graphs) > 1 else [None]
     moved = []
     for seat, graph, ran, rank in zip(alone, graphs, runs, profile.ranks, strict=True):
-        then_ = outcome(seat.evidence, graph, repriced(seat.evidence.priced, machine), step, ran)
+        replayed = outcome(seat.evidence, graph, repriced(seat.evidence.priced, machine), step, ran)
         meta = replace(rank.meta, devices=tuple(_renamed(rank, machine)))
         own = step if ran is None else length(seat.evidence, graph, ran) * combiner.watch.scale
-        moved.append(replaced(rank, meta=meta, events=_only(then_, graph, own), ends=ends, live=None))
+        moved.append(replaced(rank, meta=meta, events=_only(replayed, graph, own), ends=ends, live=None))
     then = pipeline.examine(replaced(profile, origin="static", ranks=tuple(moved)), on=machine)
     if then.evidence is None:  # marks that hold no work: there is no step to replay
         return None
     found, rows = then.diagnosis, [_row(here, here.machine), _row(then, machine)]
     notes = [
-        f"predicted for {machine.name} from a run on {here.diagnosis.device}: every kernel reaches the same share of "
-        "its roof there, the host is the same one",
+        f"predicted for {machine.name} from a run on {here.diagnosis.device}; this assumes that every kernel reaches "
+        "the same share of its roof there and that the host is the same",
         *found.notes,
     ]
     return replaced(then, diagnosis=replace(found, origin=profile.origin, machines=rows, notes=notes))
 
 
 def _only(found: Outcome, graph: StepGraph, step_ns: float) -> EventTable:
-    """The events of the analysed steps alone, in a window of steps of `step_ns`: what a loop hides of the first step's
-    begin is no part of it."""
+    """The events of the analysed steps alone, in a window of steps of `step_ns` each; the part of the first step that
+    the loop overlaps with earlier work is left out."""
     events, steps, links = found.events, found.steps, graph.links
     if not steps.begins:
         return events
@@ -232,7 +231,7 @@ def _only(found: Outcome, graph: StepGraph, step_ns: float) -> EventTable:
     kept[links.device] = (called >= begin) & ~graph.ahead & ~graph.gone
     if steps.marked:
         first = host & (start == begin) & (events.kind == Kind.ANNOTATION)
-        for times in (start, stop):  # a host that was ahead is so at once, in the same order
+        for times in (start, stop):  # a host that ran ahead does so from the begin, in the same order
             late = max(begin, opens) + np.rint(np.maximum(times[host] - begin, 0) * AT_ONCE).astype(np.int64)
             times[host] = np.maximum(times[host], late)
         start[first] = opens
@@ -243,7 +242,7 @@ def _only(found: Outcome, graph: StepGraph, step_ns: float) -> EventTable:
 
 
 def is_other(evidence: Evidence, machine: Machine) -> bool:
-    """Whether a machine is another one than that whose ceilings a step on a GPU was priced with."""
+    """Whether a step on a GPU was priced with the ceilings of another machine than this one."""
     own = evidence.machine
     return own is not None and evidence.device.comparable and machine.name not in (own.name, own.device_name)
 
@@ -270,7 +269,7 @@ def _row(examined: pipeline.Examined, machine: Machine | None) -> MachineRow:
 
 
 def with_panel(examined: pipeline.Examined, stages: Stages | None = None) -> Diagnosis:
-    """The diagnosis with all combinations of the treatments that promise most, and those alone on other machines."""
+    """The diagnosis with what-ifs: combinations of the most promising treatments, here and on other machines."""
     evidence, diagnosis = examined.evidence, examined.diagnosis
     if evidence is None or not evidence.replayable or len(evidence.priced.links.device) > MOST_WORK:
         return diagnosis
@@ -283,25 +282,25 @@ def _panel(examined: pipeline.Examined, evidence: Evidence, stages: Stages | Non
     diagnosis = examined.diagnosis
     names = _promising(diagnosis)
     machines = _others(evidence)
-    mine = seats(examined.ranks, names, Parts())  # the plans that fail are told already
-    combiner = Combiner(mine, diagnosis.unprofiled_wall_ns)
+    ranks = seats(examined.ranks, names, Parts())  # plans that fail are reported already
+    combiner = Combiner(ranks, diagnosis.unprofiled_wall_ns)
     sets = [combination for size in range(len(names) + 1) for combination in combinations(names, size)]
-    few = sets if len(names) <= FEW else [one for one in sets if len(one) in (0, 1, len(names))]
-    asked = [(one, None) for one in sets] + [(one, machine) for machine in machines for one in few]
+    few = sets if len(names) <= FEW else [chosen for chosen in sets if len(chosen) in (0, 1, len(names))]
+    asked = [(chosen, None) for chosen in sets] + [(chosen, machine) for machine in machines for chosen in few]
     rows: list[WhatIf] = []
     there: dict[str, float] = {}
-    for at, (one, machine) in enumerate(asked):
+    for at, (chosen, machine) in enumerate(asked):
         if stages is not None:
             stages("replaying what-ifs", at, len(asked))
-        row = combiner.combined(one, machine).what_if
-        if machine is not None and not one:  # it is each machine's first
+        row = combiner.combined(chosen, machine).what_if
+        if machine is not None and not chosen:  # the first of each machine
             there[machine.name] = row.step_ns
-        rows.append(row if machine is None or not one else replace(row, there_ns=there[machine.name]))
+        rows.append(row if machine is None or not chosen else replace(row, there_ns=there[machine.name]))
     return replace(diagnosis, what_ifs=rows, what_if_roofs=_roofs(machines))
 
 
 def _promising(diagnosis: Diagnosis) -> list[str]:
-    """The names of the treatments with the largest expected savings, those of throughput left out."""
+    """The names of the treatments with the largest expected savings, without those that only raise throughput."""
     wall = diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns or 0.0
     names = [
         prescription.treatment
@@ -312,7 +311,7 @@ def _promising(diagnosis: Diagnosis) -> list[str]:
 
 
 def _others(evidence: Evidence) -> list[Machine]:
-    """The machines of `MACHINES` that are not the step's own; none where its own is not known, or is a CPU."""
+    """The machines of `MACHINES` other than the step's own; none if its own is not known or is a CPU."""
     if evidence.machine is None or not evidence.device.comparable:
         return []
     found = [find(name) for name in MACHINES]
@@ -339,7 +338,9 @@ def _replayable(examined: pipeline.Examined) -> Evidence:
 
 def _comparable(evidence: Evidence, machine: Machine) -> None:
     if not evidence.device.comparable:
-        raise UsageError(f"the step ran on a CPU; what it would take on {machine.name}: gobrrr predict")
+        raise UsageError(
+            f"the step ran on a CPU and can't be replayed on {machine.name}; predict it there with: gobrrr predict"
+        )
 
 
 def _offered(examined: pipeline.Examined) -> str:
@@ -352,8 +353,8 @@ def _roofs(machines: Sequence[Machine]) -> dict[str, list[Roof]]:
 
 
 def _timeline(asked: Together, evidence: Evidence) -> tuple[EventTable, I8]:
-    """(the replayed events, in order those without the work that no longer runs, and without its launches); what was
-    moved beside its stream's work is on a stream of its own."""
+    """(the replayed events, the rows in order without work that no longer runs and its launches). Work that was moved
+    beside its own stream's work gets a stream of its own."""
     graph, links, events = asked.graph, asked.graph.links, asked.outcome.events
     known = evidence.graph.stream.max(initial=0)
     beside = np.flatnonzero(graph.stream > known)

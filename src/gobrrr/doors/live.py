@@ -1,4 +1,4 @@
-"""A step, a loop or a script that is run here -> Diagnosis. Needs torch; what measures is in `observe.live`."""
+"""A step, a loop or a script that is run here -> Diagnosis. Needs torch; `observe.live` does the measuring."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 Stages = Callable[[str, int, int], None]
 MOST_SAID = 200
+"""Characters of a user's error message that are shown; chosen."""
+
 QUICK_S = 30.0
-"""What measuring this CPU's ceilings may take: when a step is first diagnosed on it, and again when it is quiet."""
+"""Time limit for measuring this CPU's ceilings, before a first diagnosis or again when it is quiet; chosen."""
 
 
 def diagnose(
@@ -46,7 +48,7 @@ def diagnose(
     panel: bool = False,
     stages: Stages | None = None,
 ) -> Diagnosis:
-    """Run a step until enough of it was seen, and diagnose it. `target` is a callable, a Workload or a name."""
+    """Run a step until it was measured enough, and diagnose it. `target` is a callable, a Workload or a name."""
     profile = profile_of(target, args, kwargs, scale=scale, stages=stages)
     return diagnose_profile(profile, on=on, panel=panel, stages=stages)
 
@@ -61,10 +63,10 @@ def profile_of(
     stages: Stages | None = None,
     options: Options | None = None,
 ) -> Profile:
-    """Run a step until enough of it was seen, by `options`. `target` is a callable, a Workload or a name.
+    """Run a step until it was measured enough, by `options`. `target` is a callable, a Workload or a name.
 
-    `put_back`: what the step changes is put back, after an exception too, and the notes say what is not. A file is
-    loaded for this call alone: of what a step in it changes, the random states alone are put back.
+    `put_back`: state that the step changes is restored, after an exception too; the notes name what is not. A step in
+    a file is loaded for this call alone, so only the random states are restored.
     """
     need_torch()
     from gobrrr.observe.live.pull import loaded_as_before, pull, workload_of
@@ -85,7 +87,7 @@ def profile_of(
                 _scalable(workload)
             if keeps and workload is not None and step not in (workload, workload.model):  # the call made it
                 kept.keep(workload)
-                watcher.restart()  # what a copy takes is none of the step's memory
+                watcher.restart()  # the copy's memory is not the step's
 
         pulled = pull(watcher, step, args, kwargs, ready)
         called = pulled.workload.name if pulled.workload is not None else ""
@@ -96,7 +98,7 @@ def profile_of(
 
 
 def name_of(target: Any) -> str:
-    """What a target is called in the answer."""
+    """The name of a target in the answer."""
     if isinstance(target, str):
         return target
     if isinstance(target, Workload):
@@ -107,17 +109,18 @@ def name_of(target: Any) -> str:
 def diagnose_profile(
     profile: Profile, *, on: str | None = None, panel: bool = False, stages: Stages | None = None
 ) -> Diagnosis:
-    """Diagnose what a watcher saw.
+    """Diagnose what a watcher recorded.
 
-    Where the device is this CPU it is measured first, if it never was, or what a busy machine spoilt is measured again.
+    If the device is this CPU, its ceilings are measured first: all, if they never were, or those that were measured
+    while the machine was busy.
     """
     return changes.diagnose(ready(profile, on, stages, again=True), on=on, panel=panel, stages=stages)
 
 
 def ready(profile: Profile, on: str | None, stages: Stages | None, *, again: bool = False) -> Profile:
-    """Measure this CPU's ceilings where the profile needs them; where that fails, the profile says so.
+    """Measure this CPU's ceilings if the profile needs them; if that fails, a note says so.
 
-    `again`: also those that are only lower bounds, where the machine is quiet now.
+    `again`: also repeat measurements that are only lower bounds, if the machine is quiet now.
     """
     if on is not None or not computes_on_host(profile):
         return profile
@@ -132,7 +135,7 @@ def ready(profile: Profile, on: str | None, stages: Stages | None, *, again: boo
 
 
 def computes_on_host(profile: Profile) -> bool:
-    """Whether a step that was run here used this CPU alone."""
+    """Whether a step that was run here used only this CPU."""
     return all(rank.device.on_host for rank in profile.ranks)
 
 
@@ -142,22 +145,22 @@ def is_measured() -> bool:
 
 
 def _measure_once(stages: Stages | None) -> bool:
-    """This CPU's ceilings: a CPU has no datasheet, so that without a measurement nothing has a floor."""
+    """Measure this CPU's ceilings. A CPU has no datasheet: without a measurement nothing has a floor."""
     if is_measured():
         return False
     from gobrrr.hardware.measure import measure
 
     if not _writable():
-        return False  # it would be measured anew each time; the answer says that it has no floors
+        return False  # it would be measured again each time; the answer says that there are no floors
     from gobrrr.observe.live.apart import apart
 
-    with suppress(UsageError), apart():  # the answer may be asked for under a mode of the program's
+    with suppress(UsageError), apart():  # the program may have a dispatch mode active
         cache.save(measure("cpu", limit_s=QUICK_S, progress=stages))
     return True
 
 
 def _measure_again(stages: Stages | None) -> None:
-    """Measure the ceilings again that are only bounds, because the machine was busy; where it is quiet now."""
+    """Repeat the measurements that are only lower bounds because the machine was busy, if it is quiet now."""
     from gobrrr.hardware.measure import measure_again
     from gobrrr.observe.live.apart import apart
 
@@ -167,13 +170,13 @@ def _measure_again(stages: Stages | None) -> None:
 
 
 def _writable() -> bool:
-    """Whether a measurement can be kept."""
-    where = cache.folder()
-    return os.access(next(parent for parent in (where, *where.parents) if parent.exists()), os.W_OK)
+    """Whether a measurement can be stored."""
+    folder = cache.folder()
+    return os.access(next(parent for parent in (folder, *folder.parents) if parent.exists()), os.W_OK)
 
 
 def _scalable(workload: Workload | None) -> None:
-    """Refuse a step whose batch can't be doubled before it is measured."""
+    """Raise UsageError, before measuring, for a step whose batch can't be doubled."""
     from gobrrr.observe.live.ops.scaling import rebatchable
 
     if workload is None:
@@ -193,8 +196,8 @@ def _scaled(profile: Profile, workload: Workload | None, stages: Stages | None) 
     rank = profile.ranks[0]
     assert rank.live is not None
     parts = Parts()
-    found = parts.make("scaling", lambda: scale_workload(workload, stages, count=counted_live), None)
-    live = msgspec.structs.replace(rank.live, scaling=found)
+    scaling = parts.make("scaling", lambda: scale_workload(workload, stages, count=counted_live), None)
+    live = msgspec.structs.replace(rank.live, scaling=scaling)
     return _noted(replace(profile, ranks=(replace(rank, live=live), *profile.ranks[1:])), parts)
 
 
@@ -204,15 +207,15 @@ def _noted(profile: Profile, parts: Parts) -> Profile:
 
 
 def users_error(target: str, error: BaseException) -> str | None:
-    """One line about an error of the user's own code, None where gobrrr's own frames are the innermost."""
+    """One line about an error in the user's code; None if it was raised in gobrrr's."""
     from gobrrr.observe.live.pull import user_line
 
-    where = user_line(error)
-    if not where:
+    place = user_line(error)
+    if not place:
         return None
     lines = str(error).strip().splitlines()
-    said = f": {lines[0][:MOST_SAID]}" if lines else ""
-    return f"{target} failed{where}: {type(error).__name__}{said}"
+    message = f": {lines[0][:MOST_SAID]}" if lines else ""
+    return f"{target} failed{place}: {type(error).__name__}{message}"
 
 
 def has_torch() -> bool:
@@ -221,7 +224,7 @@ def has_torch() -> bool:
 
 
 def diagnose_demo(stages: Stages | None = None) -> Diagnosis:
-    """A small step, live: what `gobrrr demo` shows where torch is installed."""
+    """Run and diagnose a small step: the last part of `gobrrr demo`, where torch is installed."""
     need_torch()
     from gobrrr.lab.example import workload
 
@@ -229,7 +232,7 @@ def diagnose_demo(stages: Stages | None = None) -> Diagnosis:
 
 
 class Steps:
-    """A watched loop: iterate over it, or call `boundary()` between steps; `diagnosis` is there when it is done."""
+    """A watched loop: iterate over it, or call `boundary()` between steps; read `diagnosis` when it is `done`."""
 
     def __init__(
         self, watcher: Watcher, items: Iterable[Any] | None, on: str | None, then: Callable[[Diagnosis], object] | None
@@ -247,7 +250,7 @@ class Steps:
         return self
 
     def begin(self, *, displace: bool = True) -> None:
-        """Begin to watch; where that can't be, the loop runs on unwatched and reading `diagnosis` says why."""
+        """Begin to watch; if that fails, the loop runs on unwatched and reading `diagnosis` says why."""
         self._why_not, self._begun = "", True
         try:
             self._watcher.open(displace=displace)
@@ -255,7 +258,7 @@ class Steps:
             self._why_not = str(error)
 
     def __call__(self, step: Callable[..., Any]) -> WatchedStep:
-        """As a decorator that was given options."""
+        """As a decorator with options."""
         self._watcher.steps_from = f"each call of {name_of(step)}"
         return WatchedStep(step, self)
 
@@ -267,7 +270,9 @@ class Steps:
 
     def __iter__(self) -> Iterator[Any]:
         if self._items is None:
-            raise UsageError("there is nothing to iterate over: gobrrr.watch(loader), or call boundary() between steps")
+            raise UsageError(
+                "there is nothing to iterate over: use gobrrr.watch(loader), or call boundary() between steps"
+            )
         if not self._open:
             raise UsageError("open it first: with gobrrr.watch(loader) as steps: for batch in steps: ...")
         yield from self._watched(iter(self._items))
@@ -283,7 +288,7 @@ class Steps:
         return len(self._items)  # type: ignore[arg-type]
 
     def boundary(self) -> None:
-        """One step has ended and the next begins. What fails in the measuring ends the measuring, not the loop."""
+        """Call between steps. An error in the measuring ends the measuring, not the loop."""
         if not self._begun:
             raise UsageError("open it first: with gobrrr.watch() as steps: ... steps.boundary()")
         if self.done:
@@ -297,32 +302,32 @@ class Steps:
             self._tell(self._then)
 
     def _tell(self, then: Callable[[Diagnosis], object]) -> None:
-        """Call what the user gave; what it raises is the user's, what diagnosing raises is not."""
+        """Call the user's function, whose errors pass through; an error of the diagnosis is a warning."""
         try:
-            found = self.diagnosis
+            diagnosis = self.diagnosis
         except Exception as error:
             warnings.warn(f"gobrrr has no diagnosis: {error}", RuntimeWarning, stacklevel=3)
             return
-        then(found)
+        then(diagnosis)
 
     @property
     def watched(self) -> bool:
-        """Whether a boundary would be taken note of now."""
+        """Whether the loop is being watched now."""
         return self._watcher.opened
 
     @property
     def done(self) -> bool:
-        """Whether enough was seen, or nothing can be: from here on nothing is measured."""
+        """Whether the measuring has ended, because enough steps ran or because it failed."""
         return self._watcher.done or bool(self._why_not)
 
     @property
     def over(self) -> bool:
-        """Whether there is no more to be seen, so that it can't begin again."""
+        """Whether the measuring has ended for good and can't begin again."""
         return self._watcher.done or self._failed
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within a step of it no other watch may begin; between two, it gives way."""
+        """Within the block, a step, no other watch may begin; between steps this watch gives way to another."""
         self._watcher.gives_way = False
         try:
             yield
@@ -330,12 +335,12 @@ class Steps:
             self._watcher.gives_way = True
 
     def close(self) -> None:
-        """Everything as it was."""
+        """Stop watching and restore the settings."""
         self._watcher.close()
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """The answer. Raises UsageError where too few steps have run."""
+        """The answer. Raises UsageError if too few steps have run."""
         if self._why_not:
             raise UsageError(f"the watched loop: {self._why_not}")
         if self._diagnosis is None:
@@ -344,14 +349,14 @@ class Steps:
 
 
 class WatchedStep:
-    """A function that runs one step, watched call by call until enough was seen; a method, where it is one of a class.
+    """A function or a method that runs one step, watched call by call until it was measured enough.
 
-    Calls within a call, and calls on another thread meanwhile, are not steps. After an exception it begins again.
+    Nested calls, and calls on another thread meanwhile, are not steps. After an exception the watching begins again.
     """
 
     def __init__(self, step: Callable[..., Any], steps: Steps) -> None:
         if iscoroutinefunction(step) or isgeneratorfunction(step) or isasyncgenfunction(step):
-            raise UsageError(f"{name_of(step)} is asynchronous or a generator: a call of it runs no step")
+            raise UsageError(f"{name_of(step)} is asynchronous or a generator: calling it does not run a step")
         update_wrapper(self, step)
         self._step, self._steps = step, steps
         self._within = False
@@ -361,7 +366,7 @@ class WatchedStep:
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """One step; what it raises passes through."""
+        """Run one step; its exceptions pass through."""
         if self._within or not self._watched():
             return self._step(*args, **kwargs)
         self._within = True
@@ -383,14 +388,14 @@ class WatchedStep:
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """The answer. Raises UsageError where too few steps have run."""
+        """The answer. Raises UsageError if too few steps have run."""
         return self._steps.diagnosis
 
 
 def watch(
     loop: Any, *, on: str | None, then: Callable[[Diagnosis], object] | None, options: dict[str, Any]
 ) -> Steps | WatchedStep:
-    """What `gobrrr.watch` returns: Steps for an iterable or nothing, a wrapper for a function that runs one step."""
+    """`gobrrr.watch`: Steps for an iterable or nothing, a WatchedStep for a function that runs one step."""
     need_torch()
     from gobrrr.observe.live.watcher import Options
 
@@ -398,7 +403,9 @@ def watch(
         chosen = Options(**options)
     except TypeError as error:
         raise UsageError(f"watch: {str(error).partition('()')[2].strip() or error}") from None
-    if callable(loop) and (not hasattr(loop, "__iter__") or hasattr(loop, "forward")):  # a Sequential is no loop
+    if callable(loop) and (
+        not hasattr(loop, "__iter__") or hasattr(loop, "forward")
+    ):  # a Sequential is a module, not a loop
         watcher = make_watcher(chosen, steps_from=f"each call of {name_of(loop)}")
         return WatchedStep(loop, Steps(watcher, None, on, then))
     if isinstance(loop, str | bytes) or not (loop is None or hasattr(loop, "__iter__") or hasattr(loop, "__getitem__")):

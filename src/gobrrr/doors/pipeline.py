@@ -1,4 +1,4 @@
-"""Profile -> Diagnosis: price, budget, conditions, findings, prescriptions. No torch."""
+"""Profile -> Diagnosis: price, budget, conditions, findings, prescriptions. Needs no torch."""
 
 from __future__ import annotations
 
@@ -60,26 +60,24 @@ from gobrrr.treatments.framework.prescribing import prescribe
 from gobrrr.treatments.framework.seats import Looked
 
 THROUGHPUT = ("larger-batch",)
-"""Treatments that make no step shorter."""
+"""Treatments that raise the throughput and do not shorten a step."""
 
 MOST_TOGETHER = 60_000
-"""Ranks with more pieces of device work in all are not replayed together for every remedy."""
-
-_ALONE = "what a remedy saves is said of the slowest rank alone; --what-if NAME runs all of them"
+"""With more pieces of device work over all ranks, remedies are replayed on the slowest rank alone. Chosen."""
 
 UNCOVERED = Coverage(device_time=None, calls=None, bytes=None)
 UNCOUNTED = Totals(flop=None, bytes_as_run=None, bytes_fused=None, launches=None, syncs=None)
 UNJUDGED = Verdict("unknown", "low", ())
-"""What is known where a part of the answer failed: nothing."""
+"""What stands in the answer for a part that failed."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A diagnosis, and what it was made from: for a question that comes after it.
+    """A diagnosis with what it was made from, for later questions such as what-ifs.
 
-    `ranks`: those that are replayed together, the leading one first, with what was found there: findings with what
-    they claim, those last whose time others keep or the host hides. `place`: for each event of the leading device the
-    place of the diagnosis that it lies in, -1 of what the device does; None where no places are known.
+    `ranks`: the ranks that are replayed together, the leading one first, each with its findings and their claims;
+    last the findings that save no time of their own. `place`: for each event of the leading device, the place of the
+    diagnosis that it lies in (-1 for device work); None if no places are known.
     """
 
     diagnosis: Diagnosis
@@ -90,20 +88,20 @@ class Examined:
 
     @property
     def evidence(self) -> Evidence | None:
-        """Of the leading device; None without device work."""
+        """The evidence of the leading device; None without device work."""
         return self.ranks[0].evidence if self.ranks else None
 
     @property
     def found(self) -> Sequence[Found]:
-        """Of the leading device."""
+        """The findings of the leading device."""
         return self.ranks[0].found if self.ranks else ()
 
 
 def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
-    """Diagnose what a door observed. `on` is the machine or its name; otherwise the trace's own device is looked up.
+    """Diagnose a profile. `on` is the machine or its name; by default the profile's own device is looked up.
 
-    Raises UnknownDeviceError when `on` names no known machine. An unknown device in the trace is a note, not an error:
-    the budget without floors is still given.
+    Raises UnknownDeviceError if `on` names no known machine. An unknown device in the profile is a note, not an error:
+    the diagnosis then has a budget without floors.
     """
     return examine(profile, on=on).diagnosis
 
@@ -142,7 +140,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         steps=steps.count,
         wall_ns=recorded_ns,
         unprofiled_wall_ns=wall,
-        devices=[totals_ for one in studies for totals_ in one.devices],
+        devices=[device_totals for rank in studies for device_totals in rank.devices],
         regime=verdict.regime,
         certainty=verdict.certainty,
         budget=budget,
@@ -197,7 +195,7 @@ def _judged(
 
 
 def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
-    """(the row of `Diagnosis.ops` of each kind of call, the fields of the diagnosis that tables and charts show)."""
+    """(for each kind of call its row in `Diagnosis.ops`, the fields of the diagnosis for tables and charts)."""
     events, priced, steps = lead.rank.events, lead.priced, lead.steps
     front = lead.evidence[0] if lead.evidence else None
     none = list[OpRow](), np.full(len(priced.groups), ABSENT, dtype=np.int64)
@@ -218,13 +216,13 @@ def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
 def _placed(
     front: Evidence | None, budget: list[BudgetLine], told: list[Found], tables: dict[str, Any], parts: Parts
 ) -> tuple[list[Finding], dict[str, Any], I8 | None]:
-    """(the findings, with the places that they are about; the fields of the diagnosis that tell where time goes, the
-    timeline among them; the place of each event)."""
+    """(the findings with their places; the fields of the diagnosis about places, with the timeline; the place of each
+    event)."""
     findings = [found.finding for found in told]
     where = parts.make("places", lambda: front.where if front is not None else None, None)
     if front is None or where is None:
         return findings, {}, None
-    tree = parts.make("places", lambda: listed(front, where, sum(one.ns for one in budget)), None)
+    tree = parts.make("places", lambda: listed(front, where, sum(line.ns for line in budget)), None)
     if tree is None:
         return findings, {}, None
     located = parts.make(
@@ -244,28 +242,28 @@ def _placed(
 
 
 def without(diagnosis: Diagnosis, parts: Parts) -> Diagnosis:
-    """The diagnosis, with a line for each of the parts that failed."""
-    lines = [NotChecked(code=part, needs=said) for part, said in parts.failed.items()]
+    """The diagnosis with an entry in `not_checked` for each part that failed."""
+    lines = [NotChecked(code=part, needs=error) for part, error in parts.failed.items()]
     return replace(diagnosis, not_checked=[*diagnosis.not_checked, *lines]) if lines else diagnosis
 
 
 def _studied(profile: Profile, machine: Machine | None, parts: Parts) -> list[Study]:
-    """The ranks, analysed. Without the answer of the last one that is left there is none."""
+    """The ranks, analysed. A rank that fails is left out, unless all fail: then the first one's error is raised."""
     if len(profile.ranks) == 1:
         return [study(profile.ranks[0], machine)]
-    each = [parts.make(f"rank {rank.rank}", partial(study, rank, machine), None) for rank in profile.ranks]
-    return [one for one in each if one is not None] or [study(profile.ranks[0], machine)]
+    tried = [parts.make(f"rank {rank.rank}", partial(study, rank, machine), None) for rank in profile.ranks]
+    return [result for result in tried if result is not None] or [study(profile.ranks[0], machine)]
 
 
 def _recorded(profile: Profile, studies: list[Study]) -> float | None:
-    """The step as the profiler recorded it, the mean over the ranks of the budget; None where no profiler was there."""
+    """The step's time under the profiler, the mean over the ranks of the budget; None if there was no profiler."""
     unprofiled = profile.origin == "static" or any("replayed" in rank.meta.recorded for rank in profile.ranks)
-    mine = _budgeted(studies)
-    return None if unprofiled else sum(one.recorded_ns for one in mine) / len(mine)
+    ranks = _budgeted(studies)
+    return None if unprofiled else sum(rank.recorded_ns for rank in ranks) / len(ranks)
 
 
 def evidence_of(rank: RankProfile, *, on: str | None = None) -> list[Evidence]:
-    """The evidence that conditions get, one entry a device, for one rank."""
+    """The evidence of one rank that conditions check, one entry per device."""
     machine, _ = _machine(Profile(target=rank.meta.source, origin="trace", ranks=(rank,)), on, [])
     return list(study(rank, machine).evidence)
 
@@ -278,7 +276,7 @@ def _version() -> str:
 
 
 def _machine(profile: Profile, on: str | Machine | None, notes: list[str]) -> tuple[Machine | None, str | None]:
-    """(ceilings, the device's name as the trace gives it)."""
+    """(the machine with its ceilings, the device's name in the profile)."""
     if isinstance(on, Machine):
         return on, on.name
     properties = _properties(profile)
@@ -287,11 +285,11 @@ def _machine(profile: Profile, on: str | Machine | None, notes: list[str]) -> tu
         machine = find(on)
         notes += [f"{machine.name}: {note}" for note in machine.notes[:1]]
         if name and name not in machine.name:
-            notes.append(f"floors are those of {machine.name} (--on {on}); the trace was recorded on {name}")
+            notes.append(f"floors are for {machine.name} (--on {on}), but the trace was recorded on {name}")
         return machine, name or machine.name
     if properties is None:
         if any(len(rank.events.on_device) for rank in profile.ranks):
-            notes.append("the trace does not say which device it was recorded on; name it with --on to get floors")
+            notes.append("the trace does not name its device, so there are no floors; name the device with --on")
         return None, None
     try:
         match = match_device(properties.name, properties.memory_bytes, properties.compute, properties.processors)
@@ -314,7 +312,7 @@ def _brief(error: UnknownDeviceError) -> str:
 
 
 def _properties(profile: Profile) -> DeviceProperties | None:
-    """The entry of the device that worked most in the first rank that has device work, else the first entry."""
+    """The first listed device that has work, else the listed device if all ranks list the same one."""
     for rank in profile.ranks:
         events = rank.events
         rows = events.on_device
@@ -323,51 +321,51 @@ def _properties(profile: Profile) -> DeviceProperties | None:
             if properties.id in used:
                 return properties
     listed = [properties for rank in profile.ranks for properties in rank.meta.devices]
-    same = {(one.name, one.memory_bytes) for one in listed}
-    return listed[0] if len(same) == 1 else None
+    kinds = {(properties.name, properties.memory_bytes) for properties in listed}
+    return listed[0] if len(kinds) == 1 else None
 
 
 def _budget(studies: list[Study]) -> tuple[list[BudgetLine], Wall]:
     """The budget of all ranks and devices; its lines sum to the wall time."""
-    mine = _budgeted(studies)
-    if not mine[0].evidence:
+    ranks = _budgeted(studies)
+    if not ranks[0].evidence:
         lines, wall = host_budget(studies[0].rank.events, studies[0].steps), studies[0].wall
         whole = studies[0].steps.wall_ns
         scale = wall.value / whole if wall.value and whole else 1.0
         return budget_lines({key: ns * scale for key, ns in lines.items()}, whole * scale), wall
-    sums, wall = combine(mine)
+    sums, wall = combine(ranks)
     if wall.how == "measured" and wall.value:
-        # the last thousandths, or what the profiled steps differed by from the measured ones
+        # closes the difference between the profiled steps and the measured ones
         scale = share(wall.value, sum(sums.values())) or 1.0
         sums = {key: ns * scale for key, ns in sums.items()}
     return budget_lines(sums, wall.value or sum(sums.values())), wall
 
 
 def _budgeted(studies: list[Study]) -> list[Study]:
-    """The ranks that the budget is of: those with device work, else the first."""
-    return [one for one in studies if one.evidence] or studies[:1]
+    """The ranks of the budget: those with device work, else the first."""
+    return [rank for rank in studies if rank.evidence] or studies[:1]
 
 
 def _spared(lead: Study) -> float | None:
-    """Bytes that fusing pointwise chains would spare in one step."""
+    """Bytes that fusing pointwise chains would save in one step."""
     front = lead.evidence[0] if lead.evidence else None
     return front.fusion.spared(kept=front.training) / front.steps.count if front is not None else None
 
 
 def _spared_at_most(lead: Study) -> float | None:
-    """Bytes that one kernel a fusible region would spare in one step."""
+    """Bytes that one kernel per fusible region would save in one step."""
     return lead.evidence[0].fusion.spared_at_most() / lead.evidence[0].steps.count if lead.evidence else None
 
 
-def _own_length(one: Study) -> tuple[bool, float]:
-    """The rank that the others wait for comes last: it has work, and the longest step without exposed communication."""
-    exposed = sum(evidence.line("communication") for evidence in one.evidence) / max(len(one.evidence), 1)
-    return len(one.evidence) > 0, (one.wall.value or one.steps.wall_ns) - exposed
+def _own_length(rank: Study) -> tuple[bool, float]:
+    """A sort key for ranks: the one that the others wait for has the longest step without exposed communication."""
+    exposed = sum(evidence.line("communication") for evidence in rank.evidence) / max(len(rank.evidence), 1)
+    return len(rank.evidence) > 0, (rank.wall.value or rank.steps.wall_ns) - exposed
 
 
 @dataclass(frozen=True)
 class _Checked:
-    """One device after every condition: findings that are told, all that was found, what could not be looked at."""
+    """A device after all conditions: the findings to report, all findings, and the conditions not checked."""
 
     told: list[Found]
     every: list[Found]
@@ -375,26 +373,28 @@ class _Checked:
     step_ns: float = 0.0
 
 
-def _checked(one: Study, wall_ns: float, parts: Parts) -> _Checked:
-    """Run every condition on a rank's device; share out what is at stake of a step of `wall_ns`."""
-    if not one.evidence:
+def _checked(rank: Study, wall_ns: float, parts: Parts) -> _Checked:
+    """Run every condition on a rank's device; divide the time at stake, of a step of `wall_ns`, among the findings."""
+    if not rank.evidence:
         needs = "a trace with device work (a step of a CPU is diagnosed as it runs: gobrrr diagnose file.py:step)"
-        return _Checked([], [], [NotChecked(code=each.code, needs=needs) for each in conditions()])
-    evidence = one.evidence[0]
-    results = [parts.make(each.code, partial(_looked_for, each, evidence), None) for each in conditions()]
-    found = [each for each in results if isinstance(each, Found) and not each.hidden]
-    hidden = [each for each in results if isinstance(each, Found) and each.hidden]
-    # ranks together may take less than the leading one alone seemed to
+        return _Checked([], [], [NotChecked(code=condition.code, needs=needs) for condition in conditions()])
+    evidence = rank.evidence[0]
+    results = [
+        parts.make(condition.code, partial(_looked_for, condition, evidence), None) for condition in conditions()
+    ]
+    found = [result for result in results if isinstance(result, Found) and not result.hidden]
+    hidden = [result for result in results if isinstance(result, Found) and result.hidden]
+    # all ranks together may take less than the leading rank alone
     step = min(evidence.wall_ns, wall_ns)
     settled = parts.make(
         "what findings have in common",
         lambda: explained(evidence, settle(found, lengths(evidence), evidence.steps.count, step)),
-        [each.finding for each in found],
+        [result.finding for result in found],
     )
-    whose = {each.finding.code: each for each in found}
-    told = [changed(whose.pop(each.code), finding=each) for each in settled]
-    rest = [changed(each, told=False) for each in (*whose.values(), *hidden)]
-    return _Checked(told, [*told, *rest], [each for each in results if isinstance(each, NotChecked)], step)
+    by_code = {result.finding.code: result for result in found}
+    told = [changed(by_code.pop(finding.code), finding=finding) for finding in settled]
+    rest = [changed(result, told=False) for result in (*by_code.values(), *hidden)]
+    return _Checked(told, [*told, *rest], [result for result in results if isinstance(result, NotChecked)], step)
 
 
 def _looked_for(condition: Condition, evidence: Evidence) -> Found | NotChecked | None:
@@ -404,10 +404,10 @@ def _looked_for(condition: Condition, evidence: Evidence) -> Found | NotChecked 
 def _looked(
     lead: Study, studies: Sequence[Study], checked: _Checked, row_of_group: I8, parts: Parts
 ) -> tuple[Looked, ...]:
-    """The ranks with device work, the leading one first; that one alone where another can't be replayed."""
+    """The ranks with device work, the leading one first; that one alone if another can't be replayed."""
     if not lead.evidence:
         return ()
-    others = [one for one in studies if one is not lead and one.evidence]
+    others = [rank for rank in studies if rank is not lead and rank.evidence]
     if not all(other.evidence[0].replayable for other in others):
         others = []
     none = np.empty(0, dtype=np.int64)
@@ -423,28 +423,33 @@ def _looked(
 def _prescribed(
     ranks: Sequence[Looked], checked: _Checked, wall: Wall, notes: list[str], parts: Parts
 ) -> list[Prescription]:
-    """The treatments of what is told, on all ranks; on the leading one where they have too much work together."""
+    """The treatments for the reported findings, replayed on all ranks or, if that is too much, on the leading one."""
     if sum(len(rank.evidence.priced.links.device) for rank in ranks) > MOST_TOGETHER and len(ranks) > 1:
-        notes.append(f"the ranks have too much work to be run together for each remedy: {_ALONE}")
+        notes.append(
+            "the ranks have too much work to replay all of them for each remedy: predicted savings are those of the "
+            "slowest rank alone; --what-if NAME replays all ranks"
+        )
         ranks = ranks[:1]
     return prescribe(ranks, checked.told, wall, checked.step_ns, parts) if ranks else []
 
 
 def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[Finding]:
-    """The findings whose remedies are expected to save most of them first; those without one by what is at stake."""
+    """The findings by what their best remedy is expected to save, then by the time at stake."""
     best: dict[str, float] = {}
     for prescription in prescriptions:
         if prescription.treatment not in THROUGHPUT:
             for code, ns in zip(prescription.mends, prescription.mends_ns, strict=False):
                 best[code] = max(best.get(code, 0.0), ns)
-    return sorted(findings, key=lambda finding: -best.get(finding.code, 0.0))  # what is at stake decides between equals
+    return sorted(
+        findings, key=lambda finding: -best.get(finding.code, 0.0)
+    )  # stable: equals stay sorted by the time at stake
 
 
 def _peak(memory: Memory | None) -> float | None:
-    """The most that tensors on the device held, where it was measured."""
+    """The peak of the memory that tensors on the device held, if it was measured."""
     return None if memory is None else memory.peak_bytes
 
 
 def _counted(rank: RankProfile) -> Counted | None:
-    """The sums of the step as it was dispatched, where its operations were seen."""
+    """The FLOPs and bytes of the dispatched operations, if they were recorded."""
     return counted_live(rank.seen) if rank.seen is not None else None

@@ -1,4 +1,4 @@
-"""Recording x machines -> what the step would do there. No device, and no torch: the recording is plain data."""
+"""A recording and machines -> a predicted Diagnosis for each. Needs no device and no torch."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ from gobrrr.model.work import OpCall, Work
 from gobrrr.report.text import sanitise
 
 MOST_CHANGED = 8
-TELLING = 0.005
-"""Calls with less of the device time than this are not listed as changed."""
+"""Operations with a changed bottleneck, and assumptions, that are listed; chosen."""
 
+TELLING = 0.005
+"""Operations below this share of the device time are not mentioned; chosen."""
 
 UNSEEN = (
     NotChecked(code="D01", needs="a run: what the input pipeline takes is not predicted"),
@@ -41,7 +42,7 @@ UNSEEN = (
     NotChecked(code="O05", needs="a run: nothing is compiled here"),
     NotChecked(code="O06", needs="a run: the allocator does not run here"),
 )
-"""Conditions that a step on fake tensors can't show: their absence from the findings says nothing."""
+"""Conditions that can't be checked on fake tensors."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,22 @@ def predict(
     stored: Efficiency | None = None,
     hosts: Hosts | None = None,
 ) -> Diagnosis:
-    """The step on the first of `machines`, with one row for each of them in `machines`.
+    """Predict the step on the first of `machines`; the diagnosis has a row for each of them.
 
-    The interval is that of the stored shares and of the hosts: from a fast host and kernels as quick as the spread
-    allows to a slow one. `stored` and `hosts` are what is shipped. Raises UsageError where a device has nothing to do.
+    The interval goes from a fast host with kernels one spread faster to a slow host with kernels one spread slower.
+    `stored` and `hosts` default to the shipped ones. Raises UsageError if the step has no device work.
     """
     stored, hosts = stored or efficiency.load(), hosts or dispatch.load()
     works = _priced(recording)
     forecasts = [forecast(recording, works, machine, stored, hosts) for machine in machines]
     if not forecasts[0].device_ns:
-        raise UsageError(f"{sanitise(recording.target)}: the step gives a device nothing to do; nothing to predict")
-    diagnoses = [_diagnosed(recording, one, hosts) for one in forecasts]
+        raise UsageError(
+            f"{sanitise(recording.target)}: the step has no operations for a device, so there is nothing to predict"
+        )
+    diagnoses = [_diagnosed(recording, times, hosts) for times in forecasts]
     rows = [
-        replace(_row(recording, works, one, found, forecasts[0]), host=hosts.source)
-        for one, found in zip(forecasts, diagnoses, strict=True)
+        replace(_row(recording, works, times, diagnosis, forecasts[0]), host=hosts.source)
+        for times, diagnosis in zip(forecasts, diagnoses, strict=True)
     ]
     first = diagnoses[0]
     return replace(
@@ -100,7 +103,7 @@ def _priced(recording: Recording) -> dict[OpCall, Work]:
 def forecast(
     recording: Recording, works: dict[OpCall, Work], machine: Machine, stored: Efficiency, hosts: Hosts
 ) -> Forecast:
-    """Times of a recorded step on one machine."""
+    """Predict the times of a recorded step on one machine."""
     known = {call: expect(call, work, machine, stored) for call, work in works.items()}
     expected = tuple(
         expect_copy(call.call, call.host_copy, machine) if call.host_copy else known[call.call]
@@ -123,64 +126,64 @@ def forecast(
 
 
 def _scaled(expected: Sequence[Expected], factor: float) -> list[Expected]:
-    return [Expected(one.ns * factor, one.kernels, one.spread, one.kind, one.guessed) for one in expected]
+    return [Expected(call.ns * factor, call.kernels, call.spread, call.kind, call.guessed) for call in expected]
 
 
 def _spread(expected: Sequence[Expected], stored: Efficiency, machine: Machine) -> float:
-    """Standard deviation of ln(device time): calls of one kind miss together, kinds miss apart."""
-    total = sum(one.ns for one in expected)
+    """Standard deviation of ln(device time), with errors equal within a kind of call and independent between kinds."""
+    total = sum(call.ns for call in expected)
     if total <= 0:
         return stored.step_spread
     sums: dict[str, float] = defaultdict(float)
-    for one in expected:
-        sums[one.kind] += one.ns * one.spread
+    for call in expected:
+        sums[call.kind] += call.ns * call.spread
     own = math.sqrt(sum(value**2 for value in sums.values())) / total
     elsewhere = 0.0 if machine.name == stored.datasheet else ELSEWHERE
     return math.sqrt(max(own, stored.step_spread) ** 2 + elsewhere**2)
 
 
-def _diagnosed(recording: Recording, one: Forecast, hosts: Hosts) -> Diagnosis:
+def _diagnosed(recording: Recording, times: Forecast, hosts: Hosts) -> Diagnosis:
     """The pipeline's answer for the predicted timeline."""
     middle = hosts.of("middle")
-    events = table(recording, timed(recording, one.expected, middle), middle)
-    ends = (one.low_ns / one.step_ns, one.high_ns / one.step_ns) if one.step_ns else (1.0, 1.0)
+    events = table(recording, timed(recording, times.expected, middle), middle)
+    ends = (times.low_ns / times.step_ns, times.high_ns / times.step_ns) if times.step_ns else (1.0, 1.0)
     meta = TraceMeta(
         source=recording.target,
-        devices=(DeviceProperties(id=0, name=one.machine.name),),
+        devices=(DeviceProperties(id=0, name=times.machine.name),),
         recorded=frozenset(("record_shapes", "with_modules")),
         versions=dict(recording.versions),
     )
     rank = RankProfile(meta=meta, events=events, frames=True, ends=ends)
     profile = Profile(target=recording.target, origin="static", ranks=(rank,))
-    return pipeline.diagnose(profile, on=one.machine)
+    return pipeline.diagnose(profile, on=times.machine)
 
 
 def _row(
-    recording: Recording, works: dict[OpCall, Work], one: Forecast, found: Diagnosis, first: Forecast
+    recording: Recording, works: dict[OpCall, Work], times: Forecast, diagnosis: Diagnosis, first: Forecast
 ) -> MachineRow:
     return machine_row(
-        found,
-        one.machine,
-        device_ns=one.device_ns,
-        host_ns=one.host_ns,
+        diagnosis,
+        times.machine,
+        device_ns=times.device_ns,
+        host_ns=times.host_ns,
         peak_bytes=float(recording.peak_bytes),
-        changed=_changed(recording, works, one, first) if one is not first else [],
-        times=(one.step_ns, one.low_ns, one.high_ns),
+        changed=_changed(recording, works, times, first) if times is not first else [],
+        times=(times.step_ns, times.low_ns, times.high_ns),
     )
 
 
-def _changed(recording: Recording, works: dict[OpCall, Work], one: Forecast, first: Forecast) -> list[ChangedOp]:
-    """Kinds of calls that meet another roof on this machine than on the first, most time first."""
+def _changed(recording: Recording, works: dict[OpCall, Work], times: Forecast, first: Forecast) -> list[ChangedOp]:
+    """Kinds of calls whose bottleneck is another times than on the first machine, most time first."""
     ns: dict[OpCall, float] = defaultdict(float)
-    for recorded, expected in zip(recording.calls, one.expected, strict=True):
+    for recorded, expected in zip(recording.calls, times.expected, strict=True):
         ns[recorded.call] += expected.ns
     sums: dict[tuple[str, str, str], float] = defaultdict(float)
     for call, time in ns.items():
-        there, here = floor(works[call], one.machine), floor(works[call], first.machine)
+        there, here = floor(works[call], times.machine), floor(works[call], first.machine)
         if there is not None and here is not None and there.bound != here.bound and there.ns and here.ns:
             sums[call.name, arguments_text(call) or "", there.bound] += time
     ranked = sorted(sums.items(), key=lambda item: -item[1])
-    least = TELLING * one.device_ns
+    least = TELLING * times.device_ns
     return [
         ChangedOp(op=op, shapes=shapes, bound=bound, ns=time)
         for (op, shapes, bound), time in ranked[:MOST_CHANGED]
@@ -188,26 +191,29 @@ def _changed(recording: Recording, works: dict[OpCall, Work], one: Forecast, fir
     ]
 
 
-def _notes(recording: Recording, one: Forecast, row: MachineRow) -> list[str]:
-    """What the prediction rests on, and what it had to assume."""
-    notes = [f"predicted, not measured: {_rests_on(one)}"]
+def _notes(recording: Recording, times: Forecast, row: MachineRow) -> list[str]:
+    """What the prediction is based on, and what it assumes."""
+    notes = [f"predicted, not measured: {_rests_on(times)}"]
     if recording.on_cpu:
-        notes.append("nothing in the step is on a GPU: its CPU operations are taken as the device's")
+        notes.append("no operation of the step is on a GPU: its CPU operations are predicted as GPU operations")
     if row.fits is False:
         held = units.bytes_(float(recording.peak_bytes))
-        notes.append(f"does not fit: tensors hold {held} at their peak, more than {one.machine.name} has")
-    guessed = sum(item.ns for item in one.expected if item.guessed)
-    if guessed > TELLING * one.device_ns:
-        share = units.percent(guessed / one.device_ns)
-        notes.append(f"{share} of the device time is in operations without a rule: taken as moving their data once")
+        notes.append(f"does not fit: tensors hold {held} at their peak, more than {times.machine.name} has")
+    guessed = sum(item.ns for item in times.expected if item.guessed)
+    if guessed > TELLING * times.device_ns:
+        share = units.percent(guessed / times.device_ns)
+        notes.append(
+            f"{share} of the device time is in operations without a cost rule: assumed to move their data once"
+        )
     for item in recording.assumptions[:MOST_CHANGED]:
-        notes.append(f"{item.what}{_at(item.source)} is taken as {item.value}: only real data has it")
+        notes.append(f"{item.what}{_at(item.source)} is assumed to be {item.value}: it depends on real data")
     return [*notes, *beside(recording), *recording.notes]
 
 
-def _rests_on(one: Forecast) -> str:
-    spread = units.percent(one.device_spread)
-    return f"{ceilings_of(one.machine)} ceilings of {one.machine.name}, stored shares of them, device time to {spread}"
+def _rests_on(times: Forecast) -> str:
+    spread = units.percent(times.device_spread)
+    ceilings = f"{ceilings_of(times.machine)} ceilings of {times.machine.name}"
+    return f"{ceilings}, of which kernels reach stored shares; the device time is uncertain by {spread}"
 
 
 def _at(source: str | None) -> str:
