@@ -101,7 +101,7 @@ def test_the_ledger_shows_errors_by_treatment(run: Run, asked: list[Any], tmp_pa
     assert "again later" not in out
     run("treat", "w.py:workload", "--again", "--ledger", str(tmp_path))
     _, again, _ = run("ledger", str(tmp_path))
-    assert "4 trials, 2 of them run again later and not counted below" in " ".join(again.split())
+    assert "4 trials, 2 of them repeated later and not counted below" in " ".join(again.split())
     assert re.search(r"^ a +1 +1 ", again, re.MULTILINE)
     assert re.search(r"^ a +1 +1 +10 +10 .* 0\.75$", out, re.MULTILINE)
     assert json.loads(run("ledger", "--json", str(tmp_path))[1])["trials"] == 4
@@ -126,7 +126,7 @@ def test_a_wrong_call_is_said_in_one_line(run: Run, arguments: list[str], said: 
 
 def test_a_file_without_a_name_asks_for_one(run: Run, tmp_path: Path) -> None:
     (tmp_path / "w.py").write_text("")
-    assert "w.py: a step is" in refused(run("treat", str(tmp_path / "w.py")))
+    assert "w.py: name a step as" in refused(run("treat", str(tmp_path / "w.py")))
 
 
 def test_a_ledger_that_is_a_file_does_not_end_the_run(run: Run, asked: list[Any], tmp_path: Path) -> None:

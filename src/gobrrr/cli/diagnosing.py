@@ -62,7 +62,7 @@ OnMachine = Annotated[
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--what-if", metavar="A,B", help="Also predict the step with these treatments (none: as it is)."),
+    typer.Option("--what-if", metavar="A,B", help='Also predict the step with these treatments, or with "none".'),
 ]
 Replayed = Annotated[
     Path | None,

@@ -21,7 +21,8 @@ def predict(
     ] = "h100",
     calibrate: Annotated[bool, typer.Option("--calibrate", help="Use ceilings that gobrrr machine measured.")] = False,
     host: Annotated[
-        float | None, typer.Option("--host", metavar="X", help="Assume a host X times as slow as the reference.")
+        float | None,
+        typer.Option("--host", metavar="X", help="Assume a host X times as slow as the reference (0.35: fast)."),
     ] = None,
     example: Annotated[bool, typer.Option("--example", help="Print an example file to start from.")] = False,
     as_json: AsJson = False,

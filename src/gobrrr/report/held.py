@@ -62,7 +62,7 @@ def without_frames(diagnosis: Diagnosis) -> str:
     if not diagnosis.places or diagnosis.origin == "static" or any(place.source for place in diagnosis.places):
         return ""
     if diagnosis.origin == "trace":
-        return "no Python frames: with_stack=True records functions, gobrrr run lines"
+        return "no Python frames: with_stack=True adds functions, gobrrr run lines"
     return "no Python frames were recorded"
 
 
