@@ -18,7 +18,7 @@ WORDS = (
     ("model", "flop_model", units.flop, "needed by the maths"),
     ("executed", "flop_executed", units.flop, "done by the kernels, without recomputation"),
     ("hardware", "flop_hardware", units.flop, "done by the kernels, with recomputation"),
-    ("contractions", "flop_contraction", units.flop, "matmul, convolution, attention: what most counters count"),
+    ("contractions", "flop_contraction", units.flop, "matmul, convolution, attention: as most counters do"),
     ("as run", "bytes_as_run", units.bytes_, "each call reads its inputs and writes its outputs"),
     ("fused", "bytes_fused", units.bytes_, "as run, with pointwise chains fused by a compiler"),
     ("compulsory", "bytes_compulsory", units.bytes_, "inputs and outputs of the largest fusible regions"),

@@ -57,7 +57,7 @@ def machine(sheet: Machine, page: Page) -> list[Line]:
         ("memory bandwidth", sheet.memory_bytes_per_s),
         ("cache bandwidth", sheet.cache_bytes_per_s),
         ("links, both directions", sheet.link_bytes_per_s),
-        ("host, sheet direction", sheet.host_bytes_per_s),
+        ("host, one direction", sheet.host_bytes_per_s),
     )
     sizes = (("memory", sheet.memory_bytes), ("last cache", sheet.cache_bytes))
     lines += [_ceiling(name, units.rate(_value(ceiling)), ceiling, page) for name, ceiling in rates]
