@@ -172,9 +172,7 @@ def run(
     script: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")],
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as in python -m.")] = False,
     on: OnMachine = None,
-    stop_after: Annotated[
-        bool, typer.Option("--stop-after", help="End the script once enough steps were measured.")
-    ] = False,
+    stop_after: Annotated[bool, typer.Option("--stop-after", help="End the script after enough steps.")] = False,
     steps: Annotated[
         Steps | None, typer.Option("--steps", help="What one step is, if gobrrr finds the wrong loop.")
     ] = None,

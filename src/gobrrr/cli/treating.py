@@ -51,9 +51,7 @@ def treat(
     again: Annotated[bool, typer.Option("--again", help="Repeat trials that are in the ledger already.")] = False,
     limit: Annotated[
         float | None,
-        typer.Option(
-            "--limit", metavar="SECONDS", help="End a trial that is silent for this long [120, or 500 steps]."
-        ),
+        typer.Option("--limit", metavar="SECONDS", help="End a trial silent for this long [120, or 500 steps]."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the order and predictions; apply nothing.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print an example file to start from.")] = False,
@@ -78,9 +76,7 @@ def treat(
       gobrrr treat workload.py:workload --budget 120
     """
     if example:
-        from gobrrr.trials.example import EXAMPLE
-
-        output.text(EXAMPLE.rstrip())
+        _show_example()
         return
     if target is None:
         raise UsageError("name a step, FILE.py:NAME; gobrrr treat --example prints an example file")
@@ -115,6 +111,12 @@ def ledger(
 
     errors = api.ledger(folder)
     show_record(errors, treated.ledger_lines, as_json, width)
+
+
+def _show_example() -> None:
+    from gobrrr.trials.example import EXAMPLE
+
+    output.text(EXAMPLE.rstrip())
 
 
 def _keep(result: Treated, save: Path | None, html: Path | None, speedscope: Path | None) -> None:

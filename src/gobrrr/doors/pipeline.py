@@ -216,8 +216,7 @@ def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
 def _placed(
     front: Evidence | None, budget: list[BudgetLine], told: list[Found], tables: dict[str, Any], parts: Parts
 ) -> tuple[list[Finding], dict[str, Any], I8 | None]:
-    """(the findings with their places; the fields of the diagnosis about places, with the timeline; the place of each
-    event)."""
+    """(the findings with places; the fields of the diagnosis about places, with the timeline; each event's place)."""
     findings = [found.finding for found in told]
     where = parts.make("places", lambda: front.where if front is not None else None, None)
     if front is None or where is None:
@@ -379,9 +378,7 @@ def _checked(rank: Study, wall_ns: float, parts: Parts) -> _Checked:
         needs = "a trace with device work (a step of a CPU is diagnosed as it runs: gobrrr diagnose file.py:step)"
         return _Checked([], [], [NotChecked(code=condition.code, needs=needs) for condition in conditions()])
     evidence = rank.evidence[0]
-    results = [
-        parts.make(condition.code, partial(_looked_for, condition, evidence), None) for condition in conditions()
-    ]
+    results = [parts.make(known.code, partial(_looked_for, known, evidence), None) for known in conditions()]
     found = [result for result in results if isinstance(result, Found) and not result.hidden]
     hidden = [result for result in results if isinstance(result, Found) and result.hidden]
     # all ranks together may take less than the leading rank alone
@@ -425,10 +422,7 @@ def _prescribed(
 ) -> list[Prescription]:
     """The treatments for the reported findings, replayed on all ranks or, if that is too much, on the leading one."""
     if sum(len(rank.evidence.priced.links.device) for rank in ranks) > MOST_TOGETHER and len(ranks) > 1:
-        notes.append(
-            "the ranks have too much work to replay all of them for each remedy: predicted savings are those of the "
-            "slowest rank alone; --what-if NAME replays all ranks"
-        )
+        notes.append("predicted savings are those of the slowest rank alone; --what-if NAME replays all ranks")
         ranks = ranks[:1]
     return prescribe(ranks, checked.told, wall, checked.step_ns, parts) if ranks else []
 

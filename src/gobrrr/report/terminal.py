@@ -77,7 +77,7 @@ def _all_of(diagnosis: Diagnosis) -> Detail:
     """Every list whole."""
     lists = (diagnosis.prescriptions, diagnosis.findings, diagnosis.trials, diagnosis.evidence, diagnosis.devices,
              diagnosis.not_checked, diagnosis.notes)  # fmt: skip
-    most = max(map(len, lists))
+    most = max(len(entries) for entries in lists)
     return Detail(
         prescriptions=most, facts=[sys.maxsize] * len(diagnosis.findings), findings=most, evidence=most, devices=most,
         unchecked=most, notes=most, trials=most,
