@@ -1,13 +1,13 @@
 """Copy the next batch from pinned memory while the step runs.
 
-From pageable memory a copy blocks the host and goes through a staging buffer at a fraction of the link. From pinned
-memory, with `non_blocking=True` and one batch ahead, it overlaps with the step.
+A copy from pageable memory blocks the host and goes through a staging buffer at a fraction of the link's bandwidth.
+From pinned memory, with `non_blocking=True` and one batch ahead, it overlaps with the step.
 
-Replayed: copies from pageable memory take the link's time and are staged no more; beyond the least all copies of
-input run on a stream of their own that nothing waits for, one step ahead.
+Predicted: copies from pageable memory take the link's time and are not staged. Beyond the low end all copies of input
+run one step ahead, on a stream of their own that nothing waits for.
 
-Pinning memory takes time itself: let the loader do it (`pin_memory=True`), not the step. `non_blocking=True`
-without pinned memory gives nothing.
+Pinning memory takes time itself: let the loader do it (`pin_memory=True`), not the step. `non_blocking=True` without
+pinned memory gains nothing.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     rows = evidence.priced.links.device[copies]
     moved = float(evidence.events.bytes[rows].sum()) / evidence.recorded_steps.count
-    made = program_of(evidence).loader
-    loader = made_with(made, {"pin_memory": "True"}) or line(f"{loader_of(made)}(..., pin_memory=True)", OTHERS)
+    program_loader = program_of(evidence).loader
+    loader = made_with(program_loader, {"pin_memory": "True"}) or line(
+        f"{loader_of(program_loader)}(..., pin_memory=True)", OTHERS
+    )
     at = where(found.finding) if found.finding.code == "D02" else ""
     how = f"{loader}\n{said('non_blocking=True where the batch is copied to the device', at)}"
     assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"
@@ -56,7 +58,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The workload's loader, each batch pinned and on the device before the step asks for it."""
+    """Wraps the workload's loader: each batch is pinned and copied before the step asks for it."""
     if workload.loader is None:
         yield Unfit(NAME, "the workload has no loader")
     elif not applying.on_cuda(workload):
@@ -68,7 +70,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             apply=_apply,
             code=f"{CODE.strip()}  # on a side stream, one batch ahead",
             numerics="none",
-            rank=INPUT + 1,  # around what makes the batches
+            rank=INPUT + 1,  # outside of what makes the batches
             as_if=(NAME,),
         )
 
