@@ -57,6 +57,7 @@ def _how(evidence: Evidence, finding: Finding) -> str:
 
 
 COPY = "aten::_to_copy"
+"""The operation by which a program converts a tensor itself."""
 
 
 def _narrow(evidence: Evidence) -> str:

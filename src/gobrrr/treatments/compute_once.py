@@ -32,6 +32,7 @@ REMEDIES = {
     "parametrize.remove_parametrizations, or with parametrize.cached() around the steps",
     "tensors": GENERAL,
 }
+"""The remedy, by what the repeated result is computed from."""
 
 
 def _remedy(again: Again) -> str:

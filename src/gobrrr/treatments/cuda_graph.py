@@ -127,6 +127,7 @@ def compiled_unasked(evidence: Evidence) -> Plan | None:
 
 PARTS = {"model": of_model, "compiled": of_compiled}
 UNASKED_PARTS = {"model": model_unasked, "compiled": compiled_unasked}
+"""`predict` and `unasked` for the parts of a step that can be captured by themselves."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

@@ -31,7 +31,6 @@ from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import input_gaps
 from gobrrr.analysis.host.items import starts
-from gobrrr.analysis.host.program import program_of
 from gobrrr.analysis.replay.what_if import hosted
 from gobrrr.analysis.savings.gains import Plan
 from gobrrr.analysis.savings.regions import loading_ns, not_loading
@@ -39,7 +38,7 @@ from gobrrr.model.events import Kind
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, loading
 from gobrrr.treatments.framework.way import INPUT, Unfit, Way
-from gobrrr.treatments.framework.wording import OTHERS, line, listed, loader_of, made_with, said
+from gobrrr.treatments.framework.wording import changed_loader, said
 
 NAME = "dataloader-workers"
 NUMERICS = "none"
@@ -74,8 +73,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return Plan(how, assumes, None)
     workers = _workers(evidence)
     given = {"num_workers": str(workers), "persistent_workers": "True"}
-    loader = program_of(evidence).loader
-    how = made_with(loader, given) or line(f"{loader_of(loader)}(..., {listed(given)})", OTHERS)
+    how = changed_loader(evidence, given)
     load = loading_ns(evidence)
     slower = load / max(workers / SLOWER_TOGETHER, 1.0)  # a single worker has nobody to share with
     effect = not_loading(evidence, HANDOVER_NS * single)
@@ -85,12 +83,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 def _started_once(evidence: Evidence, begun: Spans) -> Plan:
     """The step starts the workers: keep them instead."""
-    given = {"persistent_workers": "True"}
-    loader = program_of(evidence).loader
-    how = made_with(loader, given) or line(f"{loader_of(loader)}(..., {listed(given)})", OTHERS)
-    gone = [said("make the loader once, before the loop over epochs"), how]
+    how = f"{said('make the loader once, before the loop over epochs')}\n"
+    how += changed_loader(evidence, {"persistent_workers": "True"})
     assumes = "the same workers serve all epochs"
-    return Plan("\n".join(gone), assumes, lambda _: lambda graph: hosted(graph, begun.start, begun.stop, 0.0))
+    return Plan(how, assumes, lambda _: lambda graph: hosted(graph, begun.start, begun.stop, 0.0))
 
 
 def _single(evidence: Evidence) -> float:

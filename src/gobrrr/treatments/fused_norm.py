@@ -26,6 +26,7 @@ NORMS = {
     "rms": "y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)",
     "layer": "y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)",
 }
+"""The fused function for each kind of norm."""
 CENTRING = ("aten::sub", "aten::var", "aten::var_mean")
 """Calls that show that a norm subtracts the mean."""
 CODE = """

@@ -49,6 +49,7 @@ loader = torch.utils.data.DataLoader(..., batch_size=4 * batch_size)  # training
 """
 SAME_WORK = (
     "the saving is for today's amount of work: the step itself gets no shorter; the larger batch fits into memory"
+    """What the prediction assumes."""
 )
 
 

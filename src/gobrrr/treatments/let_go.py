@@ -36,6 +36,7 @@ LARGER = (
 )
 HOOKED = "register the hook once before the loop, or handle.remove() at the end of the step"
 TURNED = "ask for the gradients of this turn's own tensors alone, and detach() what comes from earlier turns"
+"""Advice for each kind of growth, from CHAINED to TURNED."""
 MOST_TOLD = 3
 """Lines of advice at most. Chosen, not measured."""
 

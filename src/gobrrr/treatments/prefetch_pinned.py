@@ -21,13 +21,12 @@ from gobrrr import units
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import inward_copies, pageable_copies
-from gobrrr.analysis.host.program import program_of
 from gobrrr.analysis.savings.gains import Plan
 from gobrrr.analysis.savings.regions import prefetched
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, loading
 from gobrrr.treatments.framework.way import INPUT, Unfit, Way
-from gobrrr.treatments.framework.wording import OTHERS, line, loader_of, made_with, said, where
+from gobrrr.treatments.framework.wording import changed_loader, said, where
 
 NAME = "prefetch-pinned"
 NUMERICS = "none"
@@ -47,10 +46,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     rows = evidence.priced.links.device[copies]
     moved = float(evidence.events.bytes[rows].sum()) / evidence.recorded_steps.count
-    program_loader = program_of(evidence).loader
-    loader = made_with(program_loader, {"pin_memory": "True"}) or line(
-        f"{loader_of(program_loader)}(..., pin_memory=True)", OTHERS
-    )
+    loader = changed_loader(evidence, {"pin_memory": "True"})
     at = where(found.finding) if found.finding.code == "D02" else ""
     how = f"{loader}\n{said('non_blocking=True where the batch is copied to the device', at)}"
     assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"

@@ -108,6 +108,7 @@ an H100 (https://pytorch.org/blog/pytorch2-5)."""
 
 
 WRITTEN_OUT = "the model has no switch for it: change attention that is written out in the source"
+"""Why no switch is tried."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:

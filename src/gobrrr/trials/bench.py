@@ -39,8 +39,8 @@ from gobrrr.trials.candidates import (
 from gobrrr.trials.completing import completed
 from gobrrr.trials.fingerprint import fingerprint
 from gobrrr.trials.looking import PROFILED_S, WINDOW_S, Looking
-from gobrrr.trials.pace import Allowed
-from gobrrr.trials.search import TOGETHER, Stages
+from gobrrr.trials.pace import Allowed, Stages
+from gobrrr.trials.search import TOGETHER
 from gobrrr.trials.trial import run_trial
 
 NEEDS_PROCESS = "needs a process of its own: name the step, as file.py:name"

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from gobrrr.model.diagnosis import Diagnosis
     from gobrrr.model.treated import LedgerErrors, Treated
     from gobrrr.model.workload import Workload
-
-    Stages = Callable[[str, int, int], None]
+    from gobrrr.trials.pace import Stages
 
 
 SHOWN, MOST_SHOWN = 40, 4

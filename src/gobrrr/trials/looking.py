@@ -11,8 +11,7 @@ from statistics import median
 from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.trials import pace
-
-Stages = Callable[[str, int, int], None]
+from gobrrr.trials.pace import Stages
 
 WARMING, TIMING, RECORDING = "warming up", "timing without the profiler", "profiling"
 """The stages of a diagnosis, by the watcher's names."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 
 from gobrrr.trials.sequential import LEAST_ROUNDS
+
+Stages = Callable[[str, int, int], None]
+"""Takes progress: the stage, how much of it is done, and how much there is."""
 
 UNDECIDED = "not decided in the time"
 """The first words of a trial's reason where the budget, not noise, is why it has no verdict."""

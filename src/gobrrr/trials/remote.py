@@ -25,8 +25,8 @@ from gobrrr.trials import messages
 from gobrrr.trials.candidate import Candidate
 from gobrrr.trials.candidates import Looked
 from gobrrr.trials.looking import enough
-from gobrrr.trials.pace import GRACE, UNDECIDED, Allowed
-from gobrrr.trials.search import CHANGED, TOGETHER, Died, Late, Stages
+from gobrrr.trials.pace import GRACE, UNDECIDED, Allowed, Stages
+from gobrrr.trials.search import CHANGED, TOGETHER, Died, Late
 
 LIMIT_S = 120.0
 """Seconds of silence after which a trial counts as hung, unless its step is long. Chosen, not measured."""

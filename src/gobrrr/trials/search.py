@@ -24,7 +24,7 @@ from gobrrr.trials.candidate import LEAST_SHARE, Candidate
 from gobrrr.trials.candidates import Looked
 from gobrrr.trials.choosing import Choice, Chooser, Found, Options, Tried, ratio, words
 from gobrrr.trials.ledger import Ledger
-from gobrrr.trials.pace import SLOW_S, Allowed
+from gobrrr.trials.pace import SLOW_S, Allowed, Stages
 from gobrrr.trials.spending import Spending, Started
 
 SECONDS_USED = 1.5
@@ -41,9 +41,6 @@ DEATHS = 2
 
 INTERRUPTED = "interrupted"
 """The value of `stopped` where the user ended the search."""
-
-Stages = Callable[[str, int, int], None]
-
 
 CHANGED = "may be changed"
 """Words in the reason of a trial after which the workload could not be restored."""

@@ -25,12 +25,11 @@ from typing import Any, Literal
 from gobrrr import units
 from gobrrr.model.treated import Timing
 from gobrrr.observe.live.clock import wait as wait_for_device
-from gobrrr.trials.pace import UNDECIDED
+from gobrrr.trials.pace import UNDECIDED, Stages
 from gobrrr.trials.sequential import LEAST_ROUNDS, ORDERS, Round, interval
 
 Side = Callable[[], AbstractContextManager[Callable[[], Any]]]
 """Entering it gives the callable that runs one step."""
-Progress = Callable[[str, int, int], None]
 Settled = Literal["helped", "no_change", "hurt", "inconclusive"]
 
 ROUNDS, MOST_ROUNDS = 16, 30
@@ -132,7 +131,7 @@ def compare(
     prepare: Callable[[], None] | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
     wait: Callable[[], None] = wait_for_device,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
 ) -> Compared:
     """Time both arms in turns. `step_ns`: about the slower arm's step time; `work`: the work of a step of `after`.
 

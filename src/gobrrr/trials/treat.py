@@ -20,8 +20,9 @@ from gobrrr.trials import doubts
 from gobrrr.trials.candidates import Looked
 from gobrrr.trials.choosing import Choice, Found, Options, named
 from gobrrr.trials.ledger import Ledger
+from gobrrr.trials.pace import Stages
 from gobrrr.trials.remote import Remote
-from gobrrr.trials.search import Bench, Search, Stages, Telling
+from gobrrr.trials.search import Bench, Search, Telling
 
 MOST_NAMES = 12
 """Names that an error message lists at most."""

@@ -23,10 +23,8 @@ from gobrrr.system.reading import System
 from gobrrr.treatments.framework.way import Unapplied, Way
 from gobrrr.trials import numerics, pace, timing
 from gobrrr.trials.arms import Arm, Unrestored, ahead
-from gobrrr.trials.pace import UNDECIDED, Allowed
+from gobrrr.trials.pace import UNDECIDED, Allowed, Stages
 from gobrrr.trials.sequential import LEAST_ROUNDS
-
-Progress = Callable[[str, int, int], None]
 
 STEPS = 3
 """Steps whose numbers are compared. Chosen, not measured."""
@@ -68,7 +66,7 @@ def run_trial(
     instead_of: Way | None = None,
     steps: int = STEPS,
     allowed: Allowed,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> TrialRecord:
     """Try a way on top of the kept ones, and restore the workload.
@@ -89,7 +87,7 @@ class _Trial:
         instead_of: Way | None,
         steps: int,
         allowed: Allowed,
-        progress: Progress | None,
+        progress: Stages | None,
         clock: Callable[[], int],
     ) -> None:
         self._workload, self._kept, self._way = workload, tuple(kept), way

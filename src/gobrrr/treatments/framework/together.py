@@ -56,7 +56,6 @@ change the host time of everything that is left."""
 MATRIX = (("bf16-autocast", "bfloat16"), ("bf16-cast", "bfloat16"), ("tf32", "tf32"))
 """The type in which float32 contractions run with a treatment: on another machine that type's ceiling applies."""
 
-
 ALTERNATIVES = (
     ("bf16-autocast", "tf32"), ("bf16-cast", "tf32"), ("bf16-cast", "bf16-autocast"),
     ("grouped-matmul", "batched-loop"),
@@ -65,7 +64,6 @@ ALTERNATIVES = (
 
 COVERED = (("compile", "channels-last"), ("compile", "pad-dimensions"))
 """(treatment, another one that it includes): for a finding that both apply to, only the first counts."""
-
 
 Interval = tuple[tuple[float, float, float], tuple[float, float]]
 """(expected, low, high) of the changed step, and (low, high) of the saving, in ns."""
@@ -214,10 +212,6 @@ class Combiner:
         planned = [[name] for name in dict.fromkeys(names) if self.seats[0].of([name])]
         return planned if len(planned) > 1 else []
 
-    def _fitted(self, names: Sequence[str]) -> bool:
-        """Whether there is a fitted correction for such a change."""
-        return spread_of(self.replayed(names), self.spreads) is not None
-
     def _at_stake(self, names: Sequence[str], foretold: Saving) -> Saving:
         most = self.stake(names)
         if most is None:
@@ -313,7 +307,8 @@ class Combiner:
             expected, *ends = self._at_stake(names, foretold)
             saved = ends[0], ends[1]
             step = max(self.before - expected, 0.0)
-            alone = 0.0 if self._fitted(names) else REPEATABLE * step
+            corrected = spread_of(self.replayed(names), self.spreads) is not None
+            alone = 0.0 if corrected else REPEATABLE * step
             low, high = max(self.before - saved[1] - alone, 0.0), self.before - min(foretold[1], saved[0]) + alone
         else:
             (step, low, high), saved = self._interval(names, machine)

@@ -94,15 +94,12 @@ BATCH_SIZE = "batch_size"
 """The name of a DataLoader's second argument."""
 
 
-def loader_of(made: Made | None) -> str:
-    """The beginning of the line that makes the loader."""
-    name = made.name if made is not None else None
-    return f"{name or 'loader'} = {made.kind if made is not None else 'torch.utils.data.DataLoader'}"
-
-
-def listed(given: Mapping[str, str]) -> str:
-    """Arguments by keyword."""
-    return ", ".join(f"{name}={value}" for name, value in given.items())
+def changed_loader(evidence: Evidence, given: Mapping[str, str]) -> str:
+    """The statement that makes the program's loader, with changed arguments; where it is not known, a new one."""
+    made = program_of(evidence).loader
+    name, kind = (made.name, made.kind) if made is not None else (None, "torch.utils.data.DataLoader")
+    arguments = ", ".join(f"{argument}={value}" for argument, value in given.items())
+    return made_with(made, given) or line(f"{name or 'loader'} = {kind}(..., {arguments})", OTHERS)
 
 
 def made_with(made: Made | None, given: Mapping[str, str], without: Collection[str] = (), note: str = "") -> str | None:
