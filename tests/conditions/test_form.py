@@ -42,7 +42,7 @@ def test_a_treatment_says_what_to_paste_and_what_it_predicts(treatment):
     ast.parse(treatment.code_to_paste)
     assert treatment.title
     assert "\n" not in treatment.title
-    assert "Replayed" in treatment.explanation
+    assert "Predicted" in treatment.explanation
 
 
 def _module(name: str = "x01_thing", **given: object) -> ModuleType:

@@ -149,7 +149,7 @@ def test_a_treatment_that_cannot_read_a_workload_does_not_end_the_others() -> No
     fit, unfit = ways_of(Workload(), treatments)
     assert [one.name for one in fit] == ["y"]
     assert [(one.name, one.why) for one in unfit] == [
-        ("x", "its ways can't be told for this workload: KeyError: 'odd'"), ("y:two", "no"),
+        ("x", "gobrrr could not check it on this workload: KeyError: 'odd'"), ("y:two", "no"),
     ]  # fmt: skip
 
 

@@ -187,7 +187,7 @@ def test_a_wrong_argument_is_said_in_one_line(options: dict[str, Any], said: str
 
 def test_a_ledger_that_is_a_file_is_refused_where_it_is_to_be_shown(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "is no folder" in refused(run("ledger", str(tmp_path / "file")))
+    assert "is not a folder" in refused(run("ledger", str(tmp_path / "file")))
     with pytest.raises(gobrrr.UsageError, match="folder is a folder, not 5"):
         gobrrr.api.ledger(5)  # type: ignore[arg-type]
 
@@ -313,4 +313,4 @@ def test_an_optimizer_without_loss_and_step_is_said_to_be_unused(monkeypatch: py
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     found = gobrrr.treat(gobrrr.Workload(model=model, inputs=(torch.ones(2, 4),), optimizer=optimizer), dry_run=True)
-    assert any("the forward pass alone" in one for one in found.notes)
+    assert any("only the forward pass was treated" in one for one in found.notes)

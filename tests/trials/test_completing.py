@@ -43,7 +43,7 @@ def test_the_model_and_the_optimizer_of_a_step_alone_are_found() -> None:
     assert found.model is net  # a loss without parameters is no model
     assert found.optimizer is adam
     assert notes == [
-        "found by what the step's code leads to: its model (net) and its optimizer (adam); a gobrrr.Workload names them"
+        "found through the step's code: its model (net) and its optimizer (adam); a gobrrr.Workload names them"
     ]
     assert "fused-optimizer:foreach" not in why_not(found)  # torch's Adam takes it by itself: a way, or said so
     said = " ".join(why_not(found).values())
@@ -56,7 +56,7 @@ def test_of_two_models_none_is_taken_and_nothing_is_said_of_a_model_that_is_not_
     step, _, adam = trains(teacher=True)
     found, notes = completed(Workload(step=step))
     assert (found.model, found.optimizer) == (None, adam)
-    assert notes[0].startswith("the step leads to 2 models (net, other): which one is its own is not known")
+    assert notes[0].startswith("the step's code reaches 2 models (net, other): which one is the step's is not known")
     said = why_not(found)
     for way in ("channels-last", "checkpoint", "pad-dimensions", "sdpa", "compile:regional"):
         assert said[way] == "which model the step runs is not known: return a gobrrr.Workload with model="

@@ -83,8 +83,8 @@ def test_what_conflicts_with_a_kept_way_is_left_out_and_listed() -> None:
     bench.candidates = [*ways, candidate("d", 0.1, conflicts=("c",))]
     found = treated(bench)
     assert tried(bench) == ["a", "c"]
-    assert why(found, "b") == "can't stand beside a, which was kept"
-    assert why(found, "d") == "can't stand beside c, which was kept"
+    assert why(found, "b") == "can't be combined with a, which was kept"
+    assert why(found, "d") == "can't be combined with c, which was kept"
 
 
 def test_another_way_of_a_kept_treatment_is_not_tried_unless_more_is_predicted() -> None:
@@ -125,7 +125,7 @@ def test_what_compiles_for_minutes_comes_after_what_does_not() -> None:
     bench = FakeBench([*ways, candidate("batch", 0.8, work=2.0)])
     found = treated(bench)
     assert tried(bench) == ["a", "slower", "slow", "batch"]
-    assert "late, for it compiles for minutes" in found.order[1]
+    assert "late, because it compiles for minutes" in found.order[1]
 
 
 def test_a_way_that_is_predicted_the_same_as_a_refused_one_is_not_tried() -> None:
@@ -206,7 +206,7 @@ def test_a_treated_step_that_cannot_be_diagnosed_again_does_not_end_the_search()
 @pytest.mark.parametrize("renews", [True, False])
 def test_a_workload_that_was_left_changed_is_not_tried_on(renews: bool) -> None:
     bench = FakeBench([candidate("a", 0.4), candidate("b", 0.3)], verdicts={"a": "inconclusive"}, renews=renews,
-                      whys={"a": "a could not be taken back; the workload may be changed"})  # fmt: skip
+                      whys={"a": "a could not be undone; the workload may be changed"})  # fmt: skip
     found = treated(bench)
     assert tried(bench) == (["a", "b"] if renews else ["a"])
     assert ("left the workload changed" in found.stopped) is not renews
@@ -279,7 +279,7 @@ def test_a_trial_of_a_step_that_took_far_longer_is_not_used_and_that_is_said(tmp
     assert treated(near, tmp_path).trials[0].from_ledger
     found = treated(far, tmp_path)
     assert tried(far) == ["a"]
-    assert any("was of a step of 1.00 ms, which takes 4.00 ms now" in one for one in found.notes)
+    assert any("its step took 1.00 ms, and takes 4.00 ms now" in one for one in found.notes)
 
 
 def test_a_trial_of_a_slow_step_is_not_begun_where_it_does_not_fit_the_budget() -> None:

@@ -186,7 +186,7 @@ def test_a_way_for_the_work_that_a_kept_one_does_has_no_trial() -> None:
     told = treated(bench)
     assert tried(bench) == ["bf16-autocast"]
     assert next(one.why for one in told.untried if one.way == "tf32") == (
-        "bf16-autocast, which was kept, does what it would"
+        "bf16-autocast, which was kept, does the same work"
     )
 
 

@@ -137,7 +137,7 @@ def test_what_a_way_raises_ends_the_trial_in_one_line(where: str, error: Excepti
 def test_a_way_that_can_not_be_taken_back_says_that_the_workload_may_be_changed() -> None:
     found = tried(fakes.training(), fakes.raises(ValueError("stuck"), where="leave"))
     assert found.verdict == "inconclusive"
-    assert found.why == "fake could not be taken back: ValueError: stuck; the workload may be changed"
+    assert found.why == "fake could not be undone: ValueError: stuck; the workload may be changed"
 
 
 def test_an_interrupt_passes_and_the_workload_is_as_it_was() -> None:
@@ -195,7 +195,7 @@ def test_a_step_of_which_nothing_is_known_says_so() -> None:
     )
     assert found.verdict != "unsafe"
     assert found.timing.before_ns > 0
-    assert "nothing of the step's state is known" in found.notes[0]
+    assert "the step's state is not known" in found.notes[0]
 
 
 def test_kept_ways_are_in_both_arms() -> None:

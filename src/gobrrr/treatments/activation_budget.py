@@ -1,12 +1,11 @@
-"""Let the compiler choose which activations are kept, within a budget.
+"""Let the compiler choose which activations to keep, within a memory budget.
 
-With `torch.compile` the partitioner of forward and backward decides what is kept and what is computed again. At a
-budget of 1 it keeps what costs least; at 0 nothing but the inputs of the compiled region; between it solves for the
-least to compute again that stays within that share of the bytes.
+`torch.compile` splits the joint graph into a forward and a backward part, and decides which activations it keeps and
+which it computes again. With a budget of 1 it keeps whatever is cheapest in time; with 0 it keeps only the inputs of
+the compiled region. In between it recomputes as little as it can while it stays within that share of the bytes.
 
-Replayed: nothing; it saves memory, not time. Pointwise operations that are computed again cost next to nothing,
-matmuls cost their time. The peak of the memory need not follow the budget: measure it
-(`torch.cuda.max_memory_allocated`).
+Predicted: nothing; it saves memory, not time. Recomputed pointwise operations cost next to nothing, recomputed matmuls
+cost their time. The peak memory need not follow the budget: measure it (`torch.cuda.max_memory_allocated`).
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from gobrrr.treatments.framework.way import COMPILER, Unfit, Way
 NAME = "activation-budget"
 NUMERICS = "rounding"
 BUDGET = 0.5
+"""The share of the activations' bytes that may be kept in a trial. Chosen, not measured."""
 CODE = """
 torch._functorch.config.activation_memory_budget = 0.5  # sweep it: 0 to 1
 model = torch.compile(model)
@@ -38,7 +38,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The model compiled with half of the activations."""
+    """Compiles the model with half of the activations kept."""
     whole = next(way for way in compile.ways(workload) if way.name == compile.NAME)
     if isinstance(whole, Unfit):
         yield Unfit(NAME, whole.why)
@@ -57,7 +57,7 @@ def _apply(whole: Way) -> Any:
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         from torch._functorch import config
 
-        # it is read as the backward is compiled: at the first step
+        # torch reads it when it compiles the backward, in the first step
         with config.patch(activation_memory_budget=BUDGET), whole.apply(workload, kept) as treated:
             yield treated
 

@@ -1,15 +1,15 @@
-"""Let the allocator keep its memory.
+"""Let the caching allocator keep its memory.
 
-No `torch.cuda.empty_cache()` in the loop, no `PYTORCH_NO_CUDA_MEMORY_CACHING=1` around it. Expandable segments grow in
-place, so that blocks of another size than the step before needed come out of memory that is there already. Pinned
-buffers are made once.
+Do not call `torch.cuda.empty_cache()` in the loop, and do not run with `PYTORCH_NO_CUDA_MEMORY_CACHING=1`. Expandable
+segments grow in place, so that a block of a size that no earlier step needed fits into memory that is reserved already.
+Allocate pinned buffers once.
 
-Replayed: what the finding claims, from its low to its high end: all of the idle time under the driver's calls, where
-later steps than the first one allocate; nothing at the low end where only the first does, because a warm-up that was
-recorded does not come back.
+Predicted: what the finding claims, from its low to its high end. The high end is all idle time under the driver's
+allocation calls where steps after the first one allocate. The low end is nothing where only the first step does,
+because a recorded warm-up does not come back.
 
-It gives nothing where memory is full: then the step needs less of it. More memory stays reserved, which other programs
-on the device can't use.
+It gains nothing where the device's memory is full: there the step has to use less. More memory stays reserved, and
+other programs on the device can't use it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ from gobrrr.treatments.framework.wording import place, said
 NAME = "allocator"
 NUMERICS = "none"
 EMPTY = "torch.cuda.empty_cache"
+"""The call that gives cached memory back to the driver."""
 UNCACHED = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
+"""The environment variables that switch the caching allocator off, on CUDA and on ROCm."""
 CALLS = re.compile(r"^(?:cuda|hip)(?:Malloc|Free)$")
+"""Driver calls that allocate or free device memory."""
 AS_MANY = 0.8
-"""Frees for each allocation, from which on nothing is kept: a cache that is too small frees now and then."""
+"""Frees per allocation from which on nothing seems to be cached: a cache that is too small frees only now and then.
+Chosen, not measured."""
 
 HOW = 'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before torch is imported'
 CODE = """
@@ -41,8 +45,8 @@ os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before tor
 
 
 def _how(evidence: Evidence, finding: Finding) -> str:
-    """What is to go: the call or the variable that gives memory back, where one was seen; else larger segments."""
-    emptied = next((one for one in finding.where if one.op == EMPTY), None)
+    """Names the call or the variable that gives memory back, where one was seen; else asks for larger segments."""
+    emptied = next((place_of_call for place_of_call in finding.where if place_of_call.op == EMPTY), None)
     if emptied is not None:
         return said(f"no {EMPTY}() in the loop", place(emptied.source))
     switches = evidence.profile.switches
@@ -57,14 +61,14 @@ def _how(evidence: Evidence, finding: Finding) -> str:
 
 
 def _given_back(evidence: Evidence) -> str:
-    """The variable that may be why a recorded step frees as often as it allocates; "" where it does not."""
+    """The variable that may make a recorded step free as often as it allocates; "" where the step does not."""
     events, steps = evidence.replayed, evidence.steps
     rows = events.of(Kind.RUNTIME)
     rows = rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
     count = Counter(call[0] for row in rows if (call := CALLS.search(events.names[events.name[row]])))
     for kind, name in zip(("cuda", "hip"), UNCACHED, strict=True):
-        made, freed = count[f"{kind}Malloc"], count[f"{kind}Free"]
-        if made >= steps.count and freed >= AS_MANY * made:
+        allocated, freed = count[f"{kind}Malloc"], count[f"{kind}Free"]
+        if allocated >= steps.count and freed >= AS_MANY * allocated:
             return name
     return ""
 

@@ -1,20 +1,22 @@
 """Run matmuls and convolutions in bfloat16 under autocast.
 
-Twice the rate of TF32 and half the bytes; weights, norms, softmax and losses stay float32. For inference cast the
-module once: autocast does not cache casts of weights that need no gradient.
+bfloat16 has twice the rate of TF32 and half the bytes; weights, norms, softmax and losses stay in float32. For
+inference, cast the module once instead: autocast does not cache casts of weights that need no gradient.
 
-Replayed: each float32 contraction at the 16-bit peak, at the least with the gain of TF32, at the most with the same
-share of the peak as now up to half of it; the host launches one cast more for each of their operands. What stands
-behind contractions and keeps the type that it is given (batch norm, activations, pooling) moves half of its float32
-bytes, as bf16-cast has it.
+Predicted: each float32 contraction runs at the 16-bit peak. The low end is the gain of TF32; the high end keeps the
+share of the peak that it has now, up to half of the peak. The host launches one more cast for each operand. Operations
+behind a contraction that keep the type of their input (batch norm, activations, pooling) move half of their float32
+bytes, as with bf16-cast.
 
-What runs as TF32 is no fault, and no finding prescribes this then; asked for, it takes half of their floors' share.
-Small products off the matrix units, which no finding tells of, are expected to run as the peaks say.
+Contractions that run as TF32 are not a fault, and no finding prescribes this treatment for them. Asked for by name, it
+saves half of the time that their floors take. Small products that run outside the tensor cores, and that no finding
+reports, are expected to follow the peaks.
 
-For single float32 contractions in a model of 16 bit (C03) it is the finding's own interval: their operands are cast.
+For single float32 contractions in a 16-bit model (C03) the prediction is the finding's own interval: their operands are
+cast.
 
-It gives nothing in a launch-bound step, where the casts make it slower. float16 needs a gradient scaler; bfloat16
-does not.
+It gains nothing in a launch-bound step, where the additional casts make the step slower. float16 needs a gradient
+scaler; bfloat16 does not.
 """
 
 from __future__ import annotations
@@ -46,14 +48,14 @@ from gobrrr.treatments.framework.wording import line, model_of, said, where, wri
 NAME = "bf16-autocast"
 NUMERICS = "rounding"
 CAST, TRAINED_CAST = by_name("cast, inference"), by_name("cast, training")
-"""What the host needs to cast an operand, without the profiler, in durations of a launch call as recorded. In training
-half of them are undone in the backward pass, where no Python runs, and a weight is cast once for all its uses."""
+"""Host time to cast an operand, without the profiler, as a multiple of a recorded launch call. In training half of the
+casts are undone in the backward pass, where no Python runs, and a weight is cast once for all its uses."""
 
 FLOAT32 = ("float32", "tf32")
 """The units on which contractions of float32 run."""
 
 MOST_OPERANDS = 3
-"""Tensors of a contraction: two factors and what is added."""
+"""Tensors that autocast casts for one contraction: two factors and a summand."""
 
 CODE = """
 with torch.autocast("cuda", dtype=torch.bfloat16):  # or "cpu": where the model is
@@ -66,8 +68,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     """Contractions at the 16-bit peak, bounded by a host that launches the casts as well."""
     finding = found.finding
     if finding.code == "C03":
-        how = said("these operands in the model's own type, or inside its autocast", where(finding))
-        return of_claim(evidence, found, how, "nothing in front of them needs float32's range")
+        how = said("cast these operands to the model's own type, or compute inside its autocast", where(finding))
+        return of_claim(evidence, found, how, "nothing before them needs float32's range")
     if finding.code != "C01":
         return None
     typed = in_type(evidence, "bfloat16")
@@ -87,9 +89,9 @@ def _around(evidence: Evidence) -> str:
     head = f'with torch.autocast("{device_of(evidence)}", dtype=torch.bfloat16):'
     if forward is not None and forward.text is not None:
         return f"{line(head, written_at(forward))}\n{textwrap.indent(forward.text, INDENT)}"
-    model, told = model_of(evidence), written_at(forward) or "your own forward and loss"
+    model, note = model_of(evidence), written_at(forward) or "your own forward and loss"
     called = f"loss = loss_fn({model}(x), y)" if evidence.training else f"y = {model}(x)"
-    return f"{line(head, told)}\n{INDENT}{called}"
+    return f"{line(head, note)}\n{INDENT}{called}"
 
 
 INDENT = " " * 4
@@ -101,7 +103,7 @@ def _traffic(evidence: Evidence) -> list[Effect]:
 
 
 def _casting(evidence: Evidence) -> Effect:
-    """The host casts the float32 operands of contractions; on a CPU the claim has it."""
+    """The host launches the casts of contractions' float32 operands; on a CPU the claim includes them."""
     casts = np.array(casts_of(evidence) or [0.0])[evidence.calls.group]
     calls = np.flatnonzero(casts > 0)
     if not evidence.device.asynchronous or not len(calls):
@@ -111,8 +113,8 @@ def _casting(evidence: Evidence) -> Effect:
 
 
 def casts_of(evidence: Evidence) -> list[float]:
-    """What autocast casts for a call of each group: two factors of a contraction, and a sum's third. A backward pass
-    computes with what was cast, and undoes each cast. Batch norms hand on 16 bits to the convolutions behind them."""
+    """How many tensors autocast casts for a call of each group: a contraction's two factors and its summand. A backward
+    pass uses the cast tensors, and undoes each cast. Batch norms pass 16-bit tensors on to the next convolutions."""
     batches = any("batch_norm" in group.call.name for group in evidence.priced.groups)
     return [float(_operands(group, batches)) for group in evidence.priced.groups]
 
@@ -125,7 +127,7 @@ def _operands(group: Group, batches: bool) -> int:
 
 
 def cast_ns(evidence: Evidence, share: float = EXPECTED) -> float:
-    """What the host needs to cast a tensor, at a share of the effect; in compiled code as well, as there is nothing to
+    """Host time to cast a tensor, in ns, at a share of the effect; the same in compiled code, where there is nothing to
     fuse a weight's cast with."""
     call = launch_call_ns(evidence)
     needed = (TRAINED_CAST if evidence.training else CAST).needed(share)
@@ -133,9 +135,9 @@ def cast_ns(evidence: Evidence, share: float = EXPECTED) -> float:
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """Contractions that no condition calls a fault: those that run as TF32, or that a late host hides.
+    """Contractions that no finding reports: those that run as TF32, or that a late host hides.
 
-    The host launches a cast more for each operand.
+    The host launches one more cast for each operand.
     """
     if not evidence.device.narrow_is_faster or not any(casts_of(evidence)):
         return None
@@ -144,11 +146,11 @@ def unasked(evidence: Evidence) -> Plan | None:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """Autocast around forward and loss; around all of a step that is a callable of the user's."""
+    """Autocast around the forward pass and the loss; around the whole of a user's own step."""
     module = applying.module_of(workload)
     kind = applying.device_of(workload)
     if kind not in ("cuda", "cpu"):
-        yield Unfit(NAME, f"not known on {kind}")
+        yield Unfit(NAME, f"known for cuda and cpu, not for {kind}")
     elif module is not None and not any(
         parameter.dtype.itemsize == 4 for parameter in module.parameters() if parameter.is_floating_point()
     ):

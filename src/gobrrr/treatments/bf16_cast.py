@@ -1,15 +1,15 @@
 """Cast the model to bfloat16 for inference.
 
-Weights, activations and results are bfloat16: matmuls and convolutions run at twice the rate of TF32, and every
-tensor has half the bytes. Under autocast weights that need no gradient are cast again in each call; cast once they
-are not, and norms, softmax and pointwise operations move half of what they moved.
+Weights, activations and results are bfloat16: matmuls and convolutions run at twice the rate of TF32, and every tensor
+has half the bytes. Autocast casts weights that need no gradient again in every call; a model that is cast once does
+not, and its norms, softmax and pointwise operations move half of their bytes too.
 
-Replayed: each float32 contraction at the 16-bit peak, at the least with the gain of TF32, at the most with the same
-share of the peak as now up to half of it. Other operations that memory binds move half of their float32 bytes: at the
-most in half of that time, at the least by a quarter of what they take at the roof.
+Predicted: each float32 contraction runs at the 16-bit peak. The low end is the gain of TF32; the high end keeps the
+share of the peak that it has now, up to half of the peak. Other memory-bound operations move half of their float32
+bytes: at the high end in half of the time, at the low end they save a quarter of their time at the roof.
 
-For inference alone: an update of a bfloat16 weight that is smaller than 1/256 of it is lost. Buffers are cast as well;
-what needs float32 (frequencies of a rotary embedding, running statistics) has to be kept in it by hand.
+For inference only: a bfloat16 weight loses any update that is smaller than 1/256 of it. Buffers are cast as well; what
+needs float32 (the frequencies of a rotary embedding, running statistics) has to be kept in float32 by hand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gobrrr.treatments.framework.wording import changed_inputs, changed_model
 
 NAME = "bf16-cast"
 NUMERICS = "rounding"
-ASSUMES = "bfloat16 is accurate enough; what memory binds moves half of its float32 bytes"
+ASSUMES = "bfloat16 is accurate enough; memory-bound operations move half of their float32 bytes"
 CODE = """
 model = model.to(torch.bfloat16)
 y = model(x.to(torch.bfloat16))
@@ -52,7 +52,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         *_traffic(evidence),
     ]
     plan = Plan(_how(evidence), ASSUMES, all_of(*effects))
-    # nothing is cast on the way, so that the peaks tell
+    # no casts within the step: only the peaks decide
     return plan if evidence.device.narrow_is_faster else sooner(plan)
 
 
@@ -62,9 +62,9 @@ def _how(evidence: Evidence) -> str:
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """Contractions that no finding tells of, as autocast has them without its casts, and what moves float32.
+    """Contractions that no finding reports, as for autocast but without its casts, and operations that move float32.
 
-    None for a step that trains, and on a CPU, whose pointwise operations in bfloat16 are no faster for sure.
+    None for a step that trains, and on a CPU, where pointwise operations in bfloat16 need not be faster.
     """
     if evidence.training or not evidence.device.narrow_is_faster:
         return None
@@ -78,18 +78,18 @@ def _traffic(evidence: Evidence) -> list[Effect]:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The model's own parameters and buffers, in place, and the inputs."""
+    """Casts the model's own parameters and buffers in place, and the inputs."""
     import torch
 
     module = applying.module_of(workload)
     if module is None:
-        yield Unfit(NAME, applying.of_model(workload, "its model is no nn.Module"))
+        yield Unfit(NAME, applying.of_model(workload, "its model is not an nn.Module"))
     elif applying.goes_back(workload):
-        yield Unfit(NAME, "it trains: weights in bfloat16 lose small updates")
+        yield Unfit(NAME, "the step trains: bfloat16 weights lose small updates")
     elif not any(parameter.dtype == torch.float32 for parameter in module.parameters()):
         yield Unfit(NAME, "the model has no float32 parameters")
     elif workload.loader is not None and workload.step is not None:
-        yield Unfit(NAME, "its inputs come from a loader into a step of its own: cast them there")
+        yield Unfit(NAME, "the loader's batches go into the workload's own step: cast them there")
     else:
         yield Way(
             name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="rounding", rank=MODEL,
@@ -121,7 +121,7 @@ def _like(tensor: Any) -> Any:
 
 
 def cast(tree: Any) -> Any:
-    """The same inputs with what is float32 in bfloat16."""
+    """The same inputs with their float32 tensors in bfloat16."""
     import torch
 
-    return applying.mapped(tree, lambda one: one.to(torch.bfloat16) if one.dtype == torch.float32 else one)
+    return applying.mapped(tree, lambda tensor: tensor.to(torch.bfloat16) if tensor.dtype == torch.float32 else tensor)

@@ -1,12 +1,13 @@
-"""Put sequences of about one length into a batch, or several into one row.
+"""Batch sequences of similar length, or pack several into one row.
 
-Sort within a window of the shuffled data, cut it into batches, shuffle the batches, and pad each to its own longest
-sequence (in Transformers `group_by_length=True` and a collator that pads dynamically). Or pack: rows full of sequences,
-with attention and positions that keep them apart. Packing changes how many sequences a step sees.
+Bucketing: sort within a window of the shuffled data, cut it into batches, shuffle the batches, and pad each batch to
+its own longest sequence (in Transformers: `group_by_length=True` and a collator that pads dynamically). Packing: fill
+each row with several sequences, and keep them apart by attention mask and positions. Packing changes how many sequences
+a step sees.
 
-Replayed: of the finding, between nothing and all work on padding: the lengths of other batches are not known.
+Predicted: from nothing to all of the work on padding, because the lengths in other batches are not known.
 
-Shapes that change from batch to batch cost a compiler its graphs: pad to a few lengths.
+Shapes that change from batch to batch make a compiler compile again: pad to a few fixed lengths.
 """
 
 from __future__ import annotations

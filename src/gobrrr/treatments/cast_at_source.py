@@ -1,11 +1,11 @@
-"""Make float32 of what is float64 where it comes in: an array, the model's parameters, torch's default type.
+"""Convert float64 to float32 where it comes in: an array, the model's parameters, torch's default type.
 
-Everything behind the operation that mixed the types stays in the model's own type. The numbers have the seven digits
+Every operation after the one that mixed the types then stays in the model's own type. The results have the seven digits
 that the model has anyway.
 
-Replayed: what the finding claims, from its low to its high end, the float64 calls at float32's floors with the share
-of the roof that they reach now. Whether the program lets float32 contractions run as TF32 is not in a trace: where it
-is not known they do at the most, where a live run has seen the switch it is as that says.
+Predicted: what the finding claims, from its low to its high end: the float64 calls at float32's floors, with the share
+of the roof that they reach now. A trace does not say whether the program lets float32 contractions run as TF32: there
+they do so at the high end only. A live run has seen the switch, and the prediction follows it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ scale = torch.as_tensor(array, dtype=torch.float32)  # numpy's arrays are float6
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """The finding's stake, for tensors that are converted where they come in."""
     finding = found.finding
     if finding.code != "C04":
         return None
@@ -44,9 +44,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def _how(evidence: Evidence, came: Origin) -> str:
-    """Each thing that brings float64 in, in float32: the default, then the model, then the tensors.
+    """One line for each source of float64: the default type, then the model, then tensors.
 
-    A model that is made under another default has float32 from there, where that line is known.
+    Where the line that sets the default is known, the model needs no line of its own.
     """
     above = came.way == "default" and came.written is not None
     lines = [_narrowed(evidence, wide) for wide in came.wide if wide.kind != "parameters" or not above]
@@ -63,6 +63,7 @@ def _how(evidence: Evidence, came: Origin) -> str:
 
 FLOAT = "{}.float()"
 CAST = "torch.as_tensor(array, dtype=torch.float32)"
+"""Code that makes float32 of a named object, and of an array."""
 
 
 def _narrowed(evidence: Evidence, wide: Wide) -> str:

@@ -1,13 +1,13 @@
 """Keep the weights in the type in which they are used.
 
-In inference cast the module once and leave autocast out. In training keep bfloat16 parameters and float32 master
-copies in the optimizer, which writes both: nothing is cast within the step. FSDP's mixed precision, Megatron's and
-DeepSpeed's bfloat16 optimizers do so.
+For inference, cast the module once and leave autocast out. For training, keep bfloat16 parameters, and float32 master
+copies in the optimizer, which writes both: the step then casts no weights. The mixed precision of FSDP and the bfloat16
+optimizers of Megatron and DeepSpeed work this way.
 
-Replayed: of weights that are converted in every call (M06) what the finding claims; of conversions in training (M04)
-those of weights do not run, and are not launched.
+Predicted: for weights that are converted in every call (M06), what the finding claims. For conversions in training
+(M04), those of weights are neither run nor launched.
 
-Norms and losses that need float32 convert their inputs all the same.
+Norms and losses that need float32 still convert their inputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ model = model.to(torch.bfloat16)  # inference: once, and no autocast around it
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """All conversions of weights."""
+    """Removes all conversions of weights."""
     if found.finding.code == "M06":
         return of_claim(evidence, found, _how(evidence, found.finding), "the weights do not change between the calls")
     if found.finding.code != "M04":
@@ -45,7 +45,8 @@ MASTERS = "parameters in bfloat16, and float32 copies of them in the optimizer a
 
 
 def _how(evidence: Evidence, finding: Finding) -> str:
-    """The model in the type of its use; where the program itself asks for another type, that weight."""
+    """Casts the model to the type in which it is used; where the program converts one weight itself, names that
+    weight."""
     first = finding.where[0] if finding.where else None
     if first is not None and first.op == COPY and evidence.profile.uses is not None:
         name = f"{first.module}'s weight" if first.module else "this weight"
@@ -56,6 +57,7 @@ def _how(evidence: Evidence, finding: Finding) -> str:
 
 
 COPY = "aten::_to_copy"
+"""The operation by which a program converts a tensor itself."""
 
 
 def _narrow(evidence: Evidence) -> str:

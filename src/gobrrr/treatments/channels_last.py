@@ -1,15 +1,15 @@
-"""Keep images with their channels innermost in memory.
+"""Store images with their channels innermost in memory.
 
-Convolutions on tensor cores work on [N, H, W, C]. In `channels_last` the shapes stay as they are and only the strides
-change: the converters around each convolution vanish, and batch norm reads whole rows.
+Tensor cores convolve [N, H, W, C]. In `channels_last` the shapes stay the same and only the strides change: the layout
+conversions around each convolution disappear, and batch norm reads whole rows.
 
-Replayed: of layout copies (M05) what the finding claims, as far as they are between NCHW and NHWC, or a processor's
-convolutions on NCHW; of normalization (M03) batch norms whose channels lie outside take what the stored shares of the
-roof say of such norms with the channels innermost, within two standard deviations of those. Of a convolution on a
-fallback algorithm (C06) from nothing to its high end, for that layer alone, in the order that it does not have now.
+Predicted: for layout copies (M05), the part of the finding's claim between NCHW and NHWC, or of a CPU's convolutions on
+NCHW. For normalization (M03), batch norms over outer channels take the time that batch norms over innermost channels
+were measured to take, within two standard deviations. For a convolution on a fallback algorithm (C06), from nothing to
+the high end, for that layer alone, in the memory format that it does not have now.
 
-An operation without such a kernel returns the usual order and brings the converters back. Grouped convolutions can be
-slower.
+An operation without a channels-last kernel returns the default layout and brings the conversions back. Grouped
+convolutions can be slower.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ images = images.to(memory_format=torch.channels_last)
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's claim."""
+    """The part of the finding's claim that channels-last changes."""
     finding = found.finding
     if finding.code == "C06":
-        assumes = "the other order has a better kernel"
+        assumes = "a better kernel exists for the other memory format"
         return of_claim(evidence, found, _other_order(finding), assumes, least=0.0, better=True)
-    assumes = "every operation between keeps the order"
+    assumes = "every operation in between keeps the memory format"
     if finding.code == "M05":
         share = reordered(evidence).image_share(evidence)
         return (
@@ -71,16 +71,16 @@ def _how(evidence: Evidence) -> str:
 
 
 def _turned(evidence: Evidence, norms: I8) -> Effect:
-    """Batch norms in as long as their like take with the channels innermost; longer ones than now stay as they are."""
+    """Batch norms take as long as measured ones with innermost channels; none gets longer than now."""
     length = evidence.calls.ns[norms]
-    quick, expected, slow = (np.nan_to_num(one, nan=np.inf) for one in innermost_ns(evidence, norms))
-    least, middle, most = (np.maximum(length - one, 0.0) for one in (slow, expected, quick))
+    quick, expected, slow = (np.nan_to_num(times, nan=np.inf) for times in innermost_ns(evidence, norms))
+    least, middle, most = (np.maximum(length - then, 0.0) for then in (slow, expected, quick))
     early, late = (of_calls(evidence, norms, *pair, better=True) for pair in ((least, middle), (middle, most)))
     return lambda share: early(2.0 * share) if share < 0.5 else late(2.0 * share - 1.0)
 
 
 def _other_order(finding: Finding) -> str:
-    """The layer of a convolution's cliff in the order that it does not have now: which one is tried, not told."""
+    """The other memory format for the layer of a slow convolution; a trace does not say which one it has now."""
     module = finding.where[0].module if finding.where else None
     of = f"{module}, this layer alone" if module else "this layer alone"
     other = "torch.contiguous_format where it is torch.channels_last, else torch.channels_last"
@@ -88,7 +88,7 @@ def _other_order(finding: Finding) -> str:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """Model, optimizer state and images in the other order, in place."""
+    """Converts the model, the optimizer state and the images to channels_last, in place."""
     import torch
 
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
@@ -96,9 +96,9 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     if not found:
         yield Unfit(NAME, applying.of_model(workload, "the model has no 2-d convolutions"))
     elif workload.loader is not None and workload.step is not None:
-        yield Unfit(NAME, "the images come from a loader into a step of its own: change their order there")
-    elif all(_last(one.weight) for one in found if one.weight.shape[1] > 1):
-        yield Unfit(NAME, "it is in this order already")
+        yield Unfit(NAME, "the loader's images go into the workload's own step: convert them there")
+    elif all(_last(layer.weight) for layer in found if layer.weight.shape[1] > 1):
+        yield Unfit(NAME, "the model is in channels_last already")
     else:
         yield Way(
             name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="rounding", rank=MODEL, as_if=(NAME,)
@@ -112,11 +112,11 @@ def _last(tensor: Any) -> bool:
 
 
 def _images(tree: Any) -> Any:
-    """The same inputs with what has four dimensions in the other order."""
+    """The same inputs with their four-dimensional tensors in channels_last."""
     import torch
 
     return applying.mapped(
-        tree, lambda one: one.contiguous(memory_format=torch.channels_last) if one.dim() == 4 else one
+        tree, lambda tensor: tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
     )
 
 
@@ -131,11 +131,11 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         for parameter in [*module.parameters(), *module.buffers()]
         if parameter.dim() == 4
     ]
-    applying.forgotten(kept, [part for one, beside in found for part in (one, *beside)])
+    applying.forgotten(kept, [part for parameter, beside in found for part in (parameter, *beside)])
     with ExitStack() as stack:
-        for one, beside in found:
-            stack.callback(_made_meanwhile, workload, one, [id(part) for part in beside], one.stride())
-            for part in (one, *beside):
+        for parameter, beside in found:
+            stack.callback(_made_meanwhile, workload, parameter, [id(part) for part in beside], parameter.stride())
+            for part in (parameter, *beside):
                 applying.borrowed(stack, part, _reordered, kept, back=True)
         inputs, targets = kept["inputs"]
         treated = replace(workload, inputs=inputs, targets=targets)
@@ -156,7 +156,7 @@ def _reordered(tensor: Any) -> Any:
 
 
 def _made_meanwhile(workload: Workload, parameter: Any, known: list[int], strides: tuple[int, ...]) -> None:
-    """What the optimizer and the backward made in the other order, in the parameter's."""
+    """Restores the parameter's own strides on gradients and state that were created while it was applied."""
     import torch
 
     state = {} if workload.optimizer is None else workload.optimizer.state

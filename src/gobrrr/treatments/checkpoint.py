@@ -1,10 +1,10 @@
-"""Compute activations again in the backward instead of keeping them.
+"""Compute activations again in the backward pass instead of keeping them.
 
-Each repeated block keeps its input alone; its forward runs again when the backward needs what is in it. The memory of
-activations falls to about that of one block, and the step takes the time of one more forward of the blocks, a third
-more where nothing else counts. It pays by what the memory then holds: a larger batch, or a step that fits at all.
+Each repeated block keeps only its input; its forward runs again when the backward pass needs its activations. The
+memory for activations falls to about that of one block. The step takes the time of one more forward pass of the blocks:
+a third more where nothing else counts. It pays through what then fits into memory: a larger batch, or the step at all.
 
-Replayed: nothing; it makes no step shorter. The other way round it is `no-checkpoint`.
+Predicted: nothing; it makes no step shorter. `no-checkpoint` is the opposite treatment.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """Each of the model's repeated blocks."""
+    """Checkpoints each of the model's repeated blocks."""
     blocks = applying.repeated_blocks(applying.module_of(workload))
     if not blocks:
-        yield Unfit(NAME, applying.of_model(workload, "no block of the model is repeated"))
+        yield Unfit(NAME, applying.of_model(workload, "the model has no repeated blocks"))
     elif not applying.goes_back(workload):
         yield Unfit(NAME, f"{applying.NO_BACKWARD}: no activations are kept")
     else:

@@ -1,14 +1,14 @@
-"""Communicate during the backward pass, in buckets, and once for an accumulation.
+"""Communicate during the backward pass, in buckets, and once per accumulation.
 
-`DistributedDataParallel` reduces a bucket as soon as its gradients are there. `no_sync()` leaves it out for all
-micro-batches but the last. `fully_shard` for each block fetches the next block's parameters meanwhile.
+`DistributedDataParallel` reduces a bucket as soon as its gradients are ready. `no_sync()` skips the reduction for all
+micro-batches but the last. `fully_shard` on each block fetches the next block's parameters while this one computes.
 
-Replayed: the collectives of a step run beside the second half of what is computed before them, in eight buckets, the
-last of which has nothing to run beside; the host launches one a bucket. As expected three quarters are hidden; none at
-the least.
-The ranks of a folder are replayed together.
+Predicted: a step's collectives run in eight buckets beside the second half of the work that precedes them; the last
+bucket has nothing to overlap with, and the host launches each bucket. Three quarters are expected to be hidden, none at
+the low end. The ranks of a folder are replayed together.
 
-Waiting for a slower rank does not vanish. Unused parameters need `find_unused_parameters`, which costs a pass.
+Waiting for a slower rank does not disappear. Unused parameters need `find_unused_parameters`, which costs one more pass
+over the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gobrrr.treatments.framework.wording import changed_model, said
 NAME = "comm-overlap"
 NUMERICS = "none"
 WRAPPED = "DistributedDataParallel"
-"""In the names of torch's own annotations of a wrapped model."""
+"""A wrapped model shows by this name in torch's own annotations."""
 CODE = """
 model = torch.nn.parallel.DistributedDataParallel(model, static_graph=True, gradient_as_bucket_view=True)
 for number, batch in enumerate(batches):  # an accumulation

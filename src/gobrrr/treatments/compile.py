@@ -1,29 +1,33 @@
 """Let torch.compile fuse the pointwise operations and generate their kernels.
 
-A chain of pointwise operations, norms and conversions becomes one kernel: the intermediates stay in registers, and
-the host launches less and runs less Python. Matmuls and convolutions are left as they are.
+A chain of pointwise operations, norms and conversions becomes one kernel: intermediate results stay in registers, and
+the host launches less and runs less Python. Matmuls and convolutions stay as they are.
 
-Replayed: for a chain (M01) what the finding claims, with one launch for all of it. In training its low end writes
-every intermediate for the backward pass; what is expected is the high end, for torch's partitioner keeps what a
-minimal cut of the joint graph says and computes pointwise calls again
-(torch/_functorch/partitioners.py, min_cut_rematerialization_partition). For attention that is written out (M02)
-between nothing and all of the claim: forms that the compiler knows become the fused kernel
-(torch/_inductor/fx_passes/fuse_attention.py), of others what lies between the products becomes fewer passes. For
-conversions (M04) and layout copies (M05) between nothing and all of them, because a compiler fuses those that stand
-beside pointwise calls. For norms (M03) from those that are written out to all, for it turns the images of convolutions
-channels-last by itself (torch/_inductor/graph.py, decide_layout_opt). Misaligned matmuls (C02) it pads where that is
-quicker (torch/_inductor/fx_passes/pad_mm.py): from nothing to all of the claim, which is what is expected. For
-a launch-bound step (O01), or a loop whose turns need each other (O04), chains are one launch each, and the host issues
-what is left of the forward and backward passes from a compiler's wrapper: 2.4 times what a launch call alone takes in
-the same trace for each operation, and once a call its guards, as measured steps show (`docs/calibration.md`). Where the
-host waits within the passes the compiler breaks its graph, and nothing is expected of it.
+Predicted, by finding:
 
-It is no remedy where most of the step is launched from compiled code already: what is left there are graph breaks (O10)
-and compiling again (O05). Of a step that is compiled in part it is for the rest.
+- A chain (M01): what the finding claims, with one launch for the whole chain. In training the low end still writes
+  every intermediate for the backward pass. The high end is expected, because torch's partitioner keeps a minimal cut of
+  the joint graph and computes pointwise calls again (torch/_functorch/partitioners.py,
+  min_cut_rematerialization_partition).
+- Attention written out (M02): from nothing to the whole claim. Forms that the compiler knows become the fused kernel
+  (torch/_inductor/fx_passes/fuse_attention.py); in others the operations between the products become fewer passes.
+- Conversions (M04) and layout copies (M05): from none to all of them, because the compiler fuses those next to
+  pointwise calls.
+- Norms (M03): from those that are written out to all of them, because the compiler makes the images of convolutions
+  channels-last by itself (torch/_inductor/graph.py, decide_layout_opt).
+- Misaligned matmuls (C02): the compiler pads them where that is faster (torch/_inductor/fx_passes/pad_mm.py). From
+  nothing to the whole claim, which is expected.
+- A launch-bound step (O01), or a loop whose turns need each other (O04): each chain is one launch, and compiled code
+  issues the rest of the forward and backward passes. That takes 2.4 times a launch call of the same trace for each
+  operation, and once per call the time of the guards, as measured steps show (`docs/calibration.md`). Where the host
+  waits within the passes the compiler breaks its graph, and the expected saving is nothing.
 
-The first calls compile for tens of seconds; varying shapes and branches on data compile again or break the graph.
-The result is rounded differently: fused float32 intermediates where eager mode rounds to bfloat16 after each
-operation.
+It is not predicted where compiled code launches most of the step already: there graph breaks (O10) and recompilation
+(O05) are left. For a step that is compiled in part, it is predicted for the rest.
+
+The first calls take tens of seconds to compile; varying shapes and branches on data cause recompilation or graph
+breaks. Results are rounded differently: fused kernels keep float32 intermediates where eager mode rounds to bfloat16
+after each operation.
 """
 
 from __future__ import annotations
@@ -53,33 +57,34 @@ from gobrrr.treatments.framework.wording import changed_model, line, place
 NAME = "compile"
 NUMERICS = "rounding"
 ANSWERS = ("O01", "O04")
+"""Findings for which the launches of the whole step are predicted."""
 CODE = """
 model = torch.compile(model)  # or only the block that repeats: block.compile()
 """
 TUNED, GRAPHED = "max-autotune", "cuda-graph:compiled"
-"""What inductor's modes do besides, by the names of the treatments that predict it."""
-
+"""The treatments that predict what inductor's modes do in addition."""
 
 MOSTLY = 0.5
-"""A loop holds a step that has more than this share of it."""
+"""A loop is compiled by itself where it takes more than this share of the step. Chosen, not measured."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """Bytes for a chain, launches for a launch-bound step."""
+    """Fewer bytes for a chain of pointwise operations, fewer launches for a launch-bound step."""
     code = found.finding.code
     if is_compiled(evidence):
         return None
     if code[:1] in "CM":
         every, found = found, of_the_model(evidence, found)
         if len(every.claim.unit) and not len(found.claim.unit):
-            return None  # all of it is the optimizer's, or compiled already
+            return None  # all of it belongs to the optimizer, or is compiled already
     how = _how(evidence, found)
     if code == "M01":
         if not evidence.training:
             return of_claim(evidence, found, how, "every chain becomes one kernel; no graph breaks")
-        assumes = "every chain becomes one kernel, and the backward pass computes intermediates again from what is "
-        plan = of_claim(evidence, found, how, f"{assumes}kept; low: they are still written; no graph breaks")
-        return sooner(plan)
+        assumes = (
+            "every chain becomes one kernel; the backward pass recomputes intermediates; low: they are still written"
+        )
+        return sooner(of_claim(evidence, found, how, f"{assumes}; no graph breaks"))
     if code == "M02":
         assumes = "high: the compiler knows this form of attention and takes the fused kernel; low: it fuses nothing"
         return of_claim(evidence, found, how, assumes, least=0.0)
@@ -97,27 +102,27 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """What the host needs for compiled code, also where the device bounds the step: it may not do so then."""
+    """The host time for compiled code, even where the device bounds the step now: other treatments may change that."""
     if not evidence.device.asynchronous or is_compiled(evidence):
         return None
     return _launching(evidence, changed_model(evidence, "torch.compile({})"))
 
 
 def _launching(evidence: Evidence, how: str) -> Plan:
-    chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
+    chains = [chain for whole in evidence.fusion.chains if (chain := whole.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
     gone = gone[in_the_model(evidence)[gone]]
     of = f"{units.count(len(gone) / evidence.steps.count)} of {units.count(path_of(evidence).launches)}"
-    assumes = f"{of} pieces of device work a step vanish by fusion; no graph breaks; the rest is launched by a wrapper"
+    assumes = f"fusion removes {of} pieces of device work a step; no graph breaks; compiled code launches the rest"
     return Plan(how, assumes, compiled(evidence, gone), once=True, last=True)
 
 
 def _how(evidence: Evidence, found: Found) -> str:
-    """The line to change; where a loop outside of the model holds the step, the function that it is in."""
+    """The line to change; where a loop outside the model takes most of the step, the function around that loop."""
     program = program_of(evidence)
     looped = _loop_outside(evidence)
     if looped is None and found.finding.code == "O04" and program.model is None and program.step is None:
-        looped = next((one.source for one in found.finding.where if one.source), None)
+        looped = next((spot.source for spot in found.finding.where if spot.source), None)
     name = looped.rpartition(": ")[2] if looped is not None else ""
     if name.isidentifier():
         return line(f"{name} = torch.compile({name})", place(looped))
@@ -125,9 +130,9 @@ def _how(evidence: Evidence, found: Found) -> str:
 
 
 def _loop_outside(evidence: Evidence) -> str | None:
-    """The line of loops whose turns need each other, in a function beside the model's, that have most of the step."""
+    """The line of loops that take most of the step, whose turns need each other, in a function outside the model."""
     step = program_of(evidence).step
-    mine: dict[str, list[HostLoop]] = {}
+    by_source: dict[str, list[HostLoop]] = {}
     for host_loop in evidence.host_loops:
         source = host_loop.loop.source or ""
         if (
@@ -135,8 +140,8 @@ def _loop_outside(evidence: Evidence) -> str | None:
             and evidence.module(host_loop.loop.row) is None
             and source.rpartition(": ")[2] != step
         ):
-            mine.setdefault(source, []).append(host_loop)
-    for source, loops in mine.items():
+            by_source.setdefault(source, []).append(host_loop)
+    for source, loops in by_source.items():
         if spans_of_loops(evidence, loops).length > MOSTLY * evidence.wall_ns * evidence.recorded_steps.count:
             return source or None
     return None
@@ -144,7 +149,10 @@ def _loop_outside(evidence: Evidence) -> str | None:
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """The model and its loss (or the step where there is no model), the repeated blocks alone, and inductor's modes."""
-    names = [NAME, *(f"{NAME}:{one}" for one in ("regional", "max-autotune", "reduce-overhead", "max-autotune-graphs"))]
+    names = [
+        NAME,
+        *(f"{NAME}:{mode}" for mode in ("regional", "max-autotune", "reduce-overhead", "max-autotune-graphs")),
+    ]
     module = applying.module_of(workload)
     what = "step" if workload.step is not None and module is None else "model"
     if module is not None and _is_compiled(module):
@@ -154,7 +162,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     yield _way(NAME, _pasted(whole), _whole({}))
     blocks = applying.repeated_blocks(module)
     if not blocks:
-        yield Unfit(f"{NAME}:regional", applying.of_model(workload, "no block of the model is repeated"))
+        yield Unfit(f"{NAME}:regional", applying.of_model(workload, "the model has no repeated blocks"))
     elif any(_is_compiled(block) for block in blocks):
         yield Unfit(f"{NAME}:regional", "its blocks are compiled already")
     else:
@@ -174,7 +182,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 
 
 def _graphed(name: str, whole: list[str], mode: str) -> Way:
-    """A mode of inductor that launches what it compiled as graphs."""
+    """A mode of inductor that launches compiled code as CUDA graphs."""
     code = (
         f"{_pasted(whole, mode)}\n"
         "torch.compiler.cudagraph_mark_step_begin()  # before each step; clone what is kept beyond it"
@@ -200,7 +208,7 @@ def _is_compiled(module: Any) -> bool:
 
 
 def _compiled(function: Callable[..., Any], kept: dict[str, Any], options: dict[str, Any]) -> Callable[..., Any]:
-    """The compiled callable of an arm, made at the first time."""
+    """The compiled callable of an arm, created at the first call."""
     import torch
 
     if "compiled" not in kept:
@@ -209,7 +217,7 @@ def _compiled(function: Callable[..., Any], kept: dict[str, Any], options: dict[
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
-    """Modes are inductor's alone."""
+    """Without modes where the backend is not inductor: no other backend knows them."""
     return options if applying.BACKEND == "inductor" else {}
 
 
@@ -231,7 +239,7 @@ def _whole(options: dict[str, Any], *, graphs: bool = False) -> Any:
             yield _without_module(begun, kept, options)
             return
         if type(module).__call__ is not torch.nn.Module.__call__:
-            raise Unapplied(f"{type(module).__name__} has a call of its own, which can't be compiled in place")
+            raise Unapplied(f"{type(module).__name__} overrides __call__, and so can't be compiled in place")
         called = _compiled(_call, kept, options)
         if graphs and workload.step is None and workload.loss is None:
             called = _owned(called)
@@ -251,7 +259,7 @@ def _without_module(workload: Workload, kept: dict[str, Any], options: dict[str,
 
 
 def _with_loss(workload: Workload, kept: dict[str, Any], options: dict[str, Any]) -> Workload:
-    """With the loss compiled as well, whose passes over the logits are as long as any of the model's."""
+    """Compiles the loss too: its passes over the logits take as long as any of the model's."""
     loss = workload.loss
     if loss is None or _is_compiled(loss):
         return workload
@@ -278,11 +286,11 @@ def _bound(called: Callable[..., Any], module: Any) -> Callable[..., Any]:
 
 
 def _owned(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: applying.mapped(function(*args, **kwargs), lambda one: one.clone())
+    return lambda *args, **kwargs: applying.mapped(function(*args, **kwargs), lambda tensor: tensor.clone())
 
 
 def _each_its_own(workload: Workload) -> Workload:
-    """Steps whose results outlive the next one: a graph's replay overwrites what it returned before."""
+    """Copies each step's results, because the next replay of a graph overwrites them."""
     import torch
 
     def begin() -> Any:

@@ -1,9 +1,9 @@
 """Compute what does not change once, and keep the result.
 
-What shapes and constants make: in `__init__`, as a buffer; what weights make: after loading; all else: before the loop.
-The numbers are the same: it is the result that was computed each time.
+Results of shapes and constants: in `__init__`, as a buffer. Results of weights: after loading. All others: before the
+loop. The numbers stay the same, because it is the same result.
 
-Replayed: the operations that the finding names are not there any more, nor what launching them costs the host.
+Predicted: the operations that the finding names are neither run nor launched.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ CODE = """
 self.register_buffer("mask", mask, persistent=False)  # in __init__, and self.mask in forward
 """
 GENERAL = "compute it once before the loop, and keep the result"
+"""The remedy where nothing says what the result depends on."""
 MOST_TOLD = 3
+"""Lines of advice at most; more would repeat themselves. Chosen, not measured."""
 
 REMEDIES = {
-    "numbers": "once, in __init__: self.register_buffer(name, value, persistent=False); of varying length: for the "
-    "longest, and a slice of it here",
-    "weights": "once after loading, and keep the result; a parametrization: parametrize.remove_parametrizations, or "
-    "with parametrize.cached() around the steps",
+    "numbers": "compute it once in __init__: self.register_buffer(name, value, persistent=False); where its length "
+    "varies: for the longest, and take a slice here",
+    "weights": "compute it once after loading, and keep the result; a parametrization: "
+    "parametrize.remove_parametrizations, or with parametrize.cached() around the steps",
     "tensors": GENERAL,
 }
+"""The remedy, by what the repeated result is computed from."""
 
 
 def _remedy(again: Again) -> str:
     if again.kind == "turns":
-        return f"once in the step, not {again.times} times: keep the result and use it again"
+        return f"compute it once in the step, not {again.times} times: keep the result and use it again"
     return REMEDIES.get(again.of, GENERAL)
 
 
 def _how(evidence: Evidence, _: Finding) -> str:
-    told = [said(_remedy(one.again), place(one.again.source)) for one in repeated(evidence, "steps", "turns")]
-    return "\n".join(list(dict.fromkeys(told))[:MOST_TOLD]) or said(GENERAL)
+    lines = [said(_remedy(result.again), place(result.again.source)) for result in repeated(evidence, "steps", "turns")]
+    return "\n".join(list(dict.fromkeys(lines))[:MOST_TOLD]) or said(GENERAL)
 
 
-predict = advice("R02", _how, "what it is computed from stays as it was in the two steps looked at")
+predict = advice("R02", _how, "its inputs stay as they were in the two steps that were compared")

@@ -1,19 +1,18 @@
-"""Capture the step once as a CUDA graph and launch it as one.
+"""Capture the step once as a CUDA graph, and launch it with one call.
 
-The host issues one call a step, whatever the number of kernels. The step then takes about the device's busy time
-and 1 us from kernel to kernel.
+The host issues one call a step, however many kernels there are. The step then takes about the device's busy time plus
+1 us between kernels.
 
-Replayed: what the host does in a step, but for loading input, is one launch, and the device goes from kernel to
-kernel in 0.3 to 1 us. At the least the optimizer stays outside, as it does where the model alone is captured
-(`--what-if cuda-graph:model`). Where the host waits within the step, a graph alone
-changes nothing: the waits go first. What `torch.compile(model, mode="reduce-overhead")` captures
-(`--what-if compile,cuda-graph:compiled`) is cut around the waits, and its wrapper takes some of the host's time. An
-Adam that goes from parameter to parameter counts its steps on the device then, in 14 launches more for each.
+Predicted: everything that the host does in a step, except loading input, becomes one launch, and the device goes from
+kernel to kernel in 0.3 to 1 us. At the low end the optimizer stays outside, as where only the model is captured
+(`--what-if cuda-graph:model`). Where the host waits within the step, a graph alone changes nothing: remove the waits
+first. `torch.compile(model, mode="reduce-overhead")` (`--what-if compile,cuda-graph:compiled`) cuts its graphs at the
+waits, and its wrapper takes some host time. An Adam that goes from parameter to parameter then counts its steps on the
+device, in 14 more launches for each parameter.
 
-It needs static shapes and addresses, and no wait, no copy to the host and no branch on device data in the captured
-region: a step with such waits gets (0, high), because it has to be cut around them. Outputs are overwritten by the
-next replay. Random numbers advance correctly only with a generator that is registered with the graph
-(`torch.compile` does that).
+A graph needs static shapes and addresses; it can hold no wait, no copy to the host and no branch on device data. A step
+with such waits gets (0, high), because its graph has to be cut around them. The next replay overwrites the outputs.
+Random numbers advance correctly only with a generator that is registered with the graph (`torch.compile` does so).
 """
 
 from __future__ import annotations
@@ -32,12 +31,13 @@ from gobrrr.analysis.savings.gains import Plan
 from gobrrr.analysis.savings.regions import as_graph
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, capturing, reaching
-from gobrrr.treatments.framework.way import GRAPH, Unapplied, Unfit, Way
+from gobrrr.treatments.framework.way import GRAPH, Unapplied, Unfit, Way, error_line
 from gobrrr.treatments.framework.wording import changed_model
 
 NAME = "cuda-graph"
 NUMERICS = "none"
 ANSWERS = ("M04", "O01", "O04")
+"""Findings for which a graph is predicted."""
 CODE = """
 # inference: each call of the model is one launch then
 model = torch.cuda.make_graphed_callables(model, (x,))
@@ -63,17 +63,18 @@ graph.replay()
 """
 CODE += STEP.lstrip()
 KNOWN = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "ASGD", "Rprop", "RMSprop")
-"""Optimizers that can be captured; those of them whose state begins with zeros are FROM_ZERO."""
+"""Optimizers of torch.optim that can be captured."""
 FROM_ZERO = ("SGD", "Adam", "AdamW", "RAdam", "Adamax", "Adadelta", "RMSprop")
+"""Those whose state begins with zeros, so that a captured state can be reset."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """The host's part of a step is one launch; the device goes from kernel to kernel."""
+    """The host launches once a step; the device goes from kernel to kernel."""
     return unasked(evidence) if found.finding.code in ANSWERS else None
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """The same where the device bounds the step: with a shorter device it is the host that a graph spares."""
+    """The same, even where the device bounds the step now: with less device work the host may bound it."""
     if not evidence.device.captures:
         return None
     assumes = "static shapes; the whole step is captured (low: all but the optimizer)"
@@ -84,7 +85,7 @@ def unasked(evidence: Evidence) -> Plan | None:
 
 
 def _how(evidence: Evidence) -> str:
-    """What captures all that is predicted to be captured: of training the step with its optimizer."""
+    """Code that captures what the prediction covers: in training the whole step with its optimizer."""
     program = program_of(evidence)
     if evidence.training or (program.model is None and program.step is not None):
         return (
@@ -92,12 +93,12 @@ def _how(evidence: Evidence) -> str:
             .replace("step(", f"{program.step or 'step'}(")
             .replace("# step,", f"# {program.step or 'step'},")
         )
-    given = ", ".join(one.name for one in program.inputs) or "x"
+    given = ", ".join(tensor.name for tensor in program.inputs) or "x"
     return changed_model(evidence, f"torch.cuda.make_graphed_callables({{}}, ({given},))")
 
 
 def of_model(evidence: Evidence, found: Found) -> Plan | None:
-    """The same of the model alone, forward and backward: the optimizer stays outside."""
+    """A graph of the model alone, forward and backward: the optimizer stays outside."""
     return model_unasked(evidence) if found.finding.code in ANSWERS else None
 
 
@@ -112,7 +113,7 @@ def model_unasked(evidence: Evidence) -> Plan | None:
 
 
 def of_compiled(evidence: Evidence, found: Found) -> Plan | None:
-    """What torch.compile captures of the model with mode="reduce-overhead": it cuts its graphs where the host waits."""
+    """The graphs of torch.compile with mode="reduce-overhead", which are cut where the host waits."""
     return compiled_unasked(evidence) if found.finding.code in ANSWERS else None
 
 
@@ -126,10 +127,11 @@ def compiled_unasked(evidence: Evidence) -> Plan | None:
 
 PARTS = {"model": of_model, "compiled": of_compiled}
 UNASKED_PARTS = {"model": model_unasked, "compiled": compiled_unasked}
+"""`predict` and `unasked` for the parts of a step that can be captured by themselves."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The whole step in a graph; or only the forward and backward of the model."""
+    """Captures the whole step, or only the forward and backward of the model."""
     names = (NAME, f"{NAME}:forward")
     why = _unfit(workload)
     if why:
@@ -145,9 +147,9 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             conflicts=frozenset({*conflicts, names[1]}),
         )  # fmt: skip
     if applying.module_of(workload) is None:
-        yield Unfit(names[1], applying.of_model(workload, "its model is no nn.Module"))
+        yield Unfit(names[1], applying.of_model(workload, "its model is not an nn.Module"))
     elif not applying.trains(workload) and workload.step is None:
-        yield Unfit(names[1], "the whole step is the forward")
+        yield Unfit(names[1], "the step is only the forward pass, which cuda-graph captures")
     else:
         yield Way(
             name=names[1], treatment=NAME, apply=_forward,
@@ -160,11 +162,11 @@ def _unfit(workload: Workload) -> str:
     if not applying.on_cuda(workload):
         return "CUDA graphs need a CUDA device"
     if workload.loader is not None:
-        return "batches come from a loader: a graph needs inputs whose addresses stay"
-    if any(one is not workload.optimizer and hasattr(one, "param_groups") for one in reaching.reached(workload)):
+        return "batches come from a loader, and a graph needs inputs at fixed addresses"
+    if any(thing is not workload.optimizer and hasattr(thing, "param_groups") for thing in reaching.reached(workload)):
         return "its step holds an optimizer that the workload does not name"
     given = list(applying.tensors_of((workload.inputs, workload.targets)))
-    if any(one.device.type != "cuda" for one in given):
+    if any(tensor.device.type != "cuda" for tensor in given):
         return "its inputs are on the host: a copy from there can't be captured"
     return ""
 
@@ -179,7 +181,7 @@ def _optimizer(optimizer: Any) -> str:
     if kind not in FROM_ZERO:
         return f"{kind} begins with a state that is not zero"
     if any(group.get("momentum") and group.get("dampening") for group in optimizer.param_groups):
-        return "SGD with dampening does another thing in its first step"
+        return "SGD with dampening computes something else in its first step"
     return ""
 
 
@@ -199,13 +201,13 @@ def _forward(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         kept["forward"] = _graphed(workload, module)
     with ExitStack() as stack:
         applying.patched(stack, module, "forward", kept["forward"])
-        # what is compiled is in the graph already
+        # compiled code is in the graph already
         applying.patched(stack, module, "_compiled_call_impl", None)
         yield workload
 
 
 def _graphed(workload: Workload, module: Any) -> Any:
-    """The model's forward whose replay also records a graphed backward; the workload is as before afterwards."""
+    """The model's forward as a graph that also has a graphed backward; leaves the workload as it was."""
     import torch
 
     before = capturing.Before(workload)
@@ -217,7 +219,7 @@ def _graphed(workload: Workload, module: Any) -> Any:
         with ExitStack() as stack:
             for context in workload.around:
                 stack.enter_context(context())
-            torch.set_autocast_cache_enabled(False)  # a cached cast would be no part of the graph
+            torch.set_autocast_cache_enabled(False)  # the graph would not hold a cast that comes from the cache
             with capturing.without_waits():
                 module(*given)
             before.put_back()
@@ -227,7 +229,7 @@ def _graphed(workload: Workload, module: Any) -> Any:
     except (Unapplied, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
-        raise Unapplied(f"the forward can't be captured: {capturing.one_line(error)}") from error
+        raise Unapplied(f"the forward can't be captured: {error_line(error)}") from error
     finally:
         torch.set_autocast_cache_enabled(cached)
         if had is applying.MISSING:
@@ -238,7 +240,7 @@ def _graphed(workload: Workload, module: Any) -> Any:
 
 
 def _arguments(workload: Workload, module: Any) -> tuple[Any, ...]:
-    """What the model is called with in a step: once, and with tensors alone."""
+    """The arguments of the model's only call in a step, which have to be tensors."""
     seen: list[tuple[Any, ...]] = []
 
     def look(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -247,12 +249,14 @@ def _arguments(workload: Workload, module: Any) -> tuple[Any, ...]:
         seen.append(args)
 
     with ExitStack() as stack:
-        applying.patched(stack, module, "_compiled_call_impl", None)  # a compiled call knows no later hooks
+        applying.patched(
+            stack, module, "_compiled_call_impl", None
+        )  # a compiled call ignores hooks that are added later
         stack.callback(module.register_forward_pre_hook(look, with_kwargs=True).remove)
         step, inputs = applying.whole_step(workload)
         step(*inputs)
     if len(seen) != 1:
         raise Unapplied(f"the model is called {len(seen)} times in a step; a graph's results live until the next call")
-    if not all(hasattr(one, "data_ptr") for one in seen[0]):
-        raise Unapplied("the model is called with more than tensors")
+    if not all(hasattr(argument, "data_ptr") for argument in seen[0]):
+        raise Unapplied("the model is called with arguments that are not tensors")
     return tuple(capturing.fixed(seen[0]))

@@ -1,14 +1,14 @@
-"""Let cuDNN time its algorithms instead of guessing one.
+"""Let cuDNN time its algorithms instead of choosing by heuristics.
 
-With `torch.backends.cudnn.benchmark` each new shape is convolved once with every algorithm that fits, and the fastest
-is kept. It pays off where shapes repeat; where each batch has a shape of its own each one pays for the trial.
-Algorithms differ by rounding, and which one wins may differ from run to run.
+With `torch.backends.cudnn.benchmark` cuDNN runs every algorithm that fits once for each new shape, and keeps the
+fastest. That pays off where shapes repeat; where every batch has its own shape, every batch pays for the timing.
+Algorithms round differently, and the fastest one may change from run to run.
 
-Replayed: from nothing (no algorithm for this shape, layout and type may be better) to the finding's high end. Where
-it is on already, another layout or size is what is left.
+Predicted: from nothing (there may be no better algorithm for this shape, layout and type) to the finding's high end.
+Where the switch is on already, another layout or size is left to try.
 
-For one layer alone: another memory format (`layer.to(memory_format=...)`), a batch of another size, the other type of
-16 bit.
+For one layer alone: another memory format (`layer.to(memory_format=...)`), another batch size, or the other 16-bit
+type.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     switches = evidence.profile.switches
     if switches is not None and switches.cudnn_benchmark:
-        told = "another memory format or size for this layer: cudnn.benchmark is on already"
-        how = said(told, where(found.finding))
+        advice = "another memory format or size for this layer: cudnn.benchmark is on already"
+        how = said(advice, where(found.finding))
         return of_claim(
-            evidence, found, how, "a layout or a size that a better algorithm takes", least=0.0, better=True
+            evidence, found, how, "a faster algorithm exists for another layout or size", least=0.0, better=True
         )
     how = "torch.backends.cudnn.benchmark = True  # before the first step; else another memory format for this layer"
     return of_claim(
-        evidence, found, how, "one of the other algorithms takes this shape, type and layout", least=0.0, better=True
+        evidence, found, how, "another algorithm is faster for this shape, type and layout", least=0.0, better=True
     )
 
 
@@ -61,7 +61,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     elif applying.module_of(workload) is not None and not applying.modules_of(workload, kinds):
         yield Unfit(NAME, "the model has no convolutions")
     elif torch.backends.cudnn.benchmark:
-        yield Unfit(NAME, "it is on already")
+        yield Unfit(NAME, "cudnn.benchmark is on already")
     else:
         yield Way(
             name=NAME,

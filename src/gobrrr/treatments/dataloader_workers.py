@@ -2,18 +2,17 @@
 
 With N workers the step waits for input only as long as item time * batch / N exceeds the step itself.
 
-Replayed: loaders, and long operations that prepare what is copied next, leave the host's path; beyond the least, all
-that was found to prepare input in the idle stretches in front of it does, but not the copy (see prefetch-pinned). At
-the least a batch costs its handing over. No step is shorter than what the workers together need for a batch, nor than
-half as many would. Where the CPU is the device the low end is nothing: workers share its caches, its memory and maybe
-its cores with the step (a step of 26.6 ms, 2 of them in loading, took 28.6 with one worker on the core's other
-thread). Told are as many workers as there are processors left, at most 8.
+Predicted: loading, and long operations that prepare the next batch, leave the host's path. At the low end each batch
+costs its handing over; beyond that, everything that prepares input in the idle time before it leaves too, but not the
+copy (see prefetch-pinned). A step takes no less than the workers together need for a batch; at the low end no less than
+half as many would need. Where the CPU is the device the low end is nothing, because the workers share its caches, its
+memory and maybe its cores with the step (a step of 26.6 ms, 2 of them in loading, took 28.6 with one worker on the
+core's other thread). The suggested number of workers is the number of processors that the step leaves free, at most 8.
 
-A batch that is loaded in this thread has to be handed over then, which takes 0.4 ms and more: that is taken off the
-low end, and a batch that is loaded in less is promised nothing. For a small dataset in memory it harms: index a whole
-batch at once instead (see index-batch). Where the step starts workers, as each epoch of a loader without
-`persistent_workers=True` does, it is their start that goes. Workers that each open a thread for every core slow each
-other down: `torch.set_num_threads(1)` in `worker_init_fn`.
+Handing over a batch takes 0.4 ms and more: a batch that is loaded in less time is promised nothing. For a small dataset
+in memory workers make it slower: index a whole batch at once instead (see index-batch). Where the step starts workers,
+as every epoch of a loader without `persistent_workers=True` does, the saving is their start. Workers that each open a
+thread per core slow each other down: call `torch.set_num_threads(1)` in `worker_init_fn`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import input_gaps
 from gobrrr.analysis.host.items import starts
-from gobrrr.analysis.host.program import program_of
 from gobrrr.analysis.replay.what_if import hosted
 from gobrrr.analysis.savings.gains import Plan
 from gobrrr.analysis.savings.regions import loading_ns, not_loading
@@ -40,7 +38,7 @@ from gobrrr.model.events import Kind
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, loading
 from gobrrr.treatments.framework.way import INPUT, Unfit, Way
-from gobrrr.treatments.framework.wording import OTHERS, line, listed, loader_of, made_with, said
+from gobrrr.treatments.framework.wording import changed_loader, said
 
 NAME = "dataloader-workers"
 NUMERICS = "none"
@@ -48,17 +46,18 @@ CODE = """
 loader = torch.utils.data.DataLoader(..., num_workers=8, persistent_workers=True)  # its other arguments stay
 """
 
-
 MOST_WORKERS = 8
+"""Workers suggested at most. Chosen, not measured."""
 SLOWER_TOGETHER = 2.0
-"""Workers share caches, memory and the handing over: at the least two of them do the work of one. An assumption."""
+"""How many workers do the work of one at the low end, because they share caches, memory and the handing over. Assumed,
+not measured."""
 HANDOVER_NS = 400_000
-"""Taking a batch of 32 samples of ten numbers from one worker, over and over (torch 2.13 on two cores, median of 100);
-without workers the same batch took 12 us. A larger batch takes longer."""
+"""Time to take a batch of 32 samples of ten numbers from one worker (torch 2.13 on two cores, median of 100); without
+workers the same batch took 12 us. A larger batch takes longer."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """The loading leaves the host's path; a batch is there as often as the workers can make one."""
+    """Loading leaves the host's path; a step takes no less than the workers need for a batch."""
     if found.finding.code != "D01":
         return None
     begun = starts(evidence)
@@ -70,31 +69,28 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         how = said(
             "num_workers=0, and a whole batch at once: __getitems__(indices) of the dataset, or slices of a tensor"
         )
-        assumes = "a batch that is there in less time than it takes to hand one over needs no worker"
+        assumes = "loading a batch takes less time than a worker needs to hand one over"
         return Plan(how, assumes, None)
     workers = _workers(evidence)
     given = {"num_workers": str(workers), "persistent_workers": "True"}
-    made = program_of(evidence).loader
-    how = made_with(made, given) or line(f"{loader_of(made)}(..., {listed(given)})", OTHERS)
+    how = changed_loader(evidence, given)
     load = loading_ns(evidence)
-    slower = load / max(workers / SLOWER_TOGETHER, 1.0)  # one alone is in nobody's way
+    slower = load / max(workers / SLOWER_TOGETHER, 1.0)  # a single worker has nobody to share with
     effect = not_loading(evidence, HANDOVER_NS * single)
     assumes = "enough cores: item time * batch / workers is below the step"
     return Plan(how, assumes, effect, least_ns=(load / workers, slower), once=True)
 
 
 def _started_once(evidence: Evidence, begun: Spans) -> Plan:
-    """There are workers, and the step starts them: they are kept."""
-    given = {"persistent_workers": "True"}
-    made = program_of(evidence).loader
-    how = made_with(made, given) or line(f"{loader_of(made)}(..., {listed(given)})", OTHERS)
-    gone = [said("make the loader once, before the loop over epochs"), how]
+    """The step starts the workers: keep them instead."""
+    how = f"{said('make the loader once, before the loop over epochs')}\n"
+    how += changed_loader(evidence, {"persistent_workers": "True"})
     assumes = "the same workers serve all epochs"
-    return Plan("\n".join(gone), assumes, lambda _: lambda graph: hosted(graph, begun.start, begun.stop, 0.0))
+    return Plan(how, assumes, lambda _: lambda graph: hosted(graph, begun.start, begun.stop, 0.0))
 
 
 def _single(evidence: Evidence) -> float:
-    """Batches a step that a loader makes in this thread."""
+    """Batches per step that a loader makes in this thread."""
     events = evidence.replayed
     rows = events.of(Kind.OP, Kind.ANNOTATION)
     rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
@@ -103,7 +99,7 @@ def _single(evidence: Evidence) -> float:
 
 
 def _workers(evidence: Evidence) -> int:
-    """How many workers the processors have room for beside the step, 1 at least; the most where it is not known."""
+    """Workers for which the step leaves processors free, at least 1; MOST_WORKERS where that is not known."""
     threads = evidence.profile.threads
     if threads is None:
         return MOST_WORKERS
@@ -111,12 +107,12 @@ def _workers(evidence: Evidence) -> int:
 
 
 def _room(processors: int, busy: int) -> int:
-    """As many workers as there are processors left beside those that the step keeps busy."""
+    """As many workers as the step leaves processors free."""
     return min(max(processors - busy, 1), MOST_WORKERS)
 
 
 def _here(workload: Workload) -> int:
-    """The same for a workload in this process: what is tried is what is predicted."""
+    """The number of workers for a workload in this process, so that a trial uses what was predicted."""
     import torch
 
     from gobrrr.system.cgroup import quota
@@ -127,7 +123,7 @@ def _here(workload: Workload) -> int:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The workload's DataLoader made again, with workers that live as long as it."""
+    """Makes the workload's DataLoader again, with persistent workers."""
     from torch.utils.data import IterableDataset
 
     loader: Any = workload.loader

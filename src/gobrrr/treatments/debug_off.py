@@ -1,11 +1,11 @@
 """Switch off what was switched on to look for a bug.
 
-Anomaly detection, blocking launches, deterministic algorithms, tracers, debuggers, verbose libraries: around the steps
-that are looked into, and off in all others.
+Anomaly detection, blocking launches, deterministic algorithms, tracers, debuggers, verbose libraries: use them for the
+steps that you look into, and switch them off for all others.
 
-Replayed: what the finding claims, from its low to its high end. Of anomaly detection it is the time that its stacks
-and checks were seen to take; of a tracer or a debugger between nothing and all that the host does beside computing,
-because what it adds to each call can't be told from within.
+Predicted: what the finding claims, from its low to its high end. For anomaly detection that is the measured time of its
+stacks and checks. For a tracer or a debugger it is from nothing to all that the host does besides computing, because
+its cost per call can't be seen from within.
 
 Without deterministic algorithms two runs differ by rounding.
 """
@@ -34,25 +34,25 @@ torch.utils.deterministic.fill_uninitialized_memory = False  # deterministic all
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """The finding's stake, and what to switch off."""
     finding = found.finding
     if finding.code != "O08":
         return None
-    told = next((one for one in finding.evidence if one.startswith("to switch off: ")), "")
-    parts = told.removeprefix("to switch off: ").split("; ") if told else ["what was switched on to look for a bug"]
+    listed = next((line for line in finding.evidence if line.startswith("to switch off: ")), "")
+    parts = listed.removeprefix("to switch off: ").split("; ") if listed else ["what was switched on to look for a bug"]
     how = "\n".join(part if "(" in part or " = " in part else said(part) for part in parts)
-    return of_claim(evidence, found, how, "high: all that the host does is the tracer's, if there is one")
+    return of_claim(evidence, found, how, "high: a tracer, if there is one, causes all of the host's time")
 
 
 Switch = tuple[str, Callable[[], Any], Callable[[], Any]]
-"""What to paste to switch one thing off, what does it, and what switches it on again as it was."""
+"""The code to paste that switches a feature off, a function that does so, and one that restores the feature."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """All that is on of what torch offers for looking for bugs."""
+    """Switches off every debug feature of torch that is on."""
     found = _on()
     if not found:
-        yield Unfit(NAME, "nothing of the kind is on")
+        yield Unfit(NAME, "no debug feature of torch is on")
         return
     yield Way(
         name=NAME,

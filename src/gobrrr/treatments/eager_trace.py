@@ -1,9 +1,9 @@
 """Profile the step once without the graph.
 
-The same kernels then carry their operations and shapes. Read the device's side of that trace only: its host is slower
-than the replay.
+The same kernels then carry their operations and shapes. Read only the device's side of that trace: its host is slower
+than the replay of the graph.
 
-Replayed: none of the step's time. It lets the conditions that price calls be looked at.
+Predicted: nothing. The new trace lets gobrrr price the operations and check the conditions that need prices.
 """
 
 from __future__ import annotations

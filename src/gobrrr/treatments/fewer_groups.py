@@ -1,11 +1,12 @@
 """Put all parameters with the same settings into one group of the optimizer.
 
-The foreach and the fused form go through the groups one by one, and do for each what they could do once for all of its
-parameters. The update of each parameter stays the same.
+The foreach and the fused form go through the groups one by one, and repeat for each group what one call could do for
+all parameters. The update of each parameter stays the same.
 
-Replayed: at the most one group's calls are left, at the least all of them: it is not known how many settings differ.
+Predicted: at the high end the calls of one group are left, at the low end all of them, because it is not known how many
+groups differ in their settings.
 
-The order of the groups is part of a saved state: an optimizer's state from before does not fit any more.
+The order of the groups is part of a saved state: a state that was saved before no longer fits.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ HOW = "one group for all parameters with the same learning rate, weight decay an
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """All but one group's calls at the most."""
+    """At the high end only the calls of one group are left."""
     finding = found.finding
     if finding.code != "O03" or NAME not in finding.treatments:
         return None
-    made = optimizer_of(evidence)
-    how = said(HOW, written_at(made.written) if made is not None else "")
+    optimizer = optimizer_of(evidence)
+    how = said(HOW, written_at(optimizer.written) if optimizer is not None else "")
     return of_claim(evidence, found, how, "high: all groups have the same settings; low: no two of them")

@@ -1,12 +1,12 @@
 """Update a list of tensors with one operation.
 
-`torch._foreach_lerp_`, `_foreach_mul_`, `_foreach_add_` and their like take lists: a few launches for all tensors of a
-type, and one way through Python and the dispatcher. For averages over weights `torch.optim.swa_utils` has
+`torch._foreach_lerp_`, `_foreach_mul_`, `_foreach_add_` and similar functions take lists: a few launches for all
+tensors of a type, and one pass through Python and the dispatcher. For averages of weights `torch.optim.swa_utils` has
 `get_ema_multi_avg_fn`; metrics can be stacked into one tensor and added once.
 
-Replayed: what the finding claims: half of the idle time in front of the updates at the least, all of it at the most.
+Predicted: what the finding claims: half of the idle time before the updates at the low end, all of it at the high end.
 
-Names with `_foreach_` are not part of torch's stable interface. Large tensors gain nothing: memory is their bound.
+Functions named `_foreach_` are not part of torch's stable interface. Large tensors gain nothing: they are memory-bound.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ LISTED = {
     "add": "results = torch._foreach_add(tensors, others)",
     "div": "results = torch._foreach_div(tensors, others)",
 }
-"""What stands for an update of one tensor after another, by the operation of the update."""
+"""The list form of an update that goes tensor by tensor, by the operation of the update."""
 
 MEAN = LISTED["lerp_"]
-"""Of `a * decay + b * (1 - decay)`."""
+"""The list form of `a * decay + b * (1 - decay)`."""
 
 
 def _how(evidence: Evidence, finding: Finding) -> str:
-    """The longest loop's operations, each once for all tensors."""
+    """The operations of the longest loop, each as one call for all tensors."""
     loops = sorted(update_loops(evidence), key=lambda update_loop: -len(update_loop.rows))
     times = Counter(loops[0].names) if loops else Counter()
     if set(times) == {"mul", "add"} and times["mul"] == 2 * times["add"]:
@@ -75,13 +75,16 @@ def _how(evidence: Evidence, finding: Finding) -> str:
 
 
 CLIPS = ("clip_grad_norm_", "clip_grad_value_")
+"""Functions of torch.nn.utils that clip gradients and take `foreach`."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """Clipping, and an average over weights by swa_utils; averages in the user's own source are advice."""
+    """Clipping, and averages of weights by swa_utils; averages in the user's own source are advice."""
     clips, averages = _clips(workload), _averages(workload)
     if not clips and not averages:
-        yield Unfit(NAME, "no clipping with foreach=False, no swa_utils.AveragedModel that updates one by one")
+        yield Unfit(
+            NAME, "no clipping with foreach=False, and no swa_utils.AveragedModel that updates tensor by tensor"
+        )
         return
     code = [f"torch.nn.utils.{name}(..., foreach=True)" for name in clips]
     if averages:
@@ -93,7 +96,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 
 
 def _clips(workload: Workload) -> list[str]:
-    """The functions that the step calls and that work tensor by tensor there: because it says so, or on a CPU."""
+    """The clipping functions that the step calls tensor by tensor: with foreach=False, or on a CPU."""
     cuda, found = applying.on_cuda(workload), []
     for code in reaching.code_of(workload):
         if not cuda or "foreach" in reaching.keywords_of(code):
@@ -102,15 +105,15 @@ def _clips(workload: Workload) -> list[str]:
 
 
 def _averages(workload: Workload) -> list[tuple[Any, float]]:
-    """swa_utils' models that average with `get_ema_avg_fn`, tensor by tensor, and the decay of each."""
+    """Models of swa_utils that average tensor by tensor with `get_ema_avg_fn`, each with its decay."""
     from torch.optim.swa_utils import AveragedModel
 
     found = []
-    for one in reaching.reached(workload):
-        if isinstance(one, AveragedModel) and getattr(one, "multi_avg_fn", None) is None:
-            own = inspect.unwrap(one.avg_fn) if one.avg_fn is not None else None
+    for thing in reaching.reached(workload):
+        if isinstance(thing, AveragedModel) and getattr(thing, "multi_avg_fn", None) is None:
+            own = inspect.unwrap(thing.avg_fn) if thing.avg_fn is not None else None
             if own is not None and own.__qualname__.startswith("get_ema_avg_fn."):
-                found.append((one, inspect.getclosurevars(own).nonlocals["decay"]))
+                found.append((thing, inspect.getclosurevars(own).nonlocals["decay"]))
     return found
 
 
@@ -123,9 +126,9 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         for name in _clips(workload):
             own = getattr(utils, name)
             reaching.everywhere(stack, workload, own, _together(own), kept.setdefault(name, {}))
-        for one, decay in _averages(workload):
-            applying.patched(stack, one, "avg_fn", None)
-            applying.patched(stack, one, "multi_avg_fn", get_ema_multi_avg_fn(decay))
+        for averaged, decay in _averages(workload):
+            applying.patched(stack, averaged, "avg_fn", None)
+            applying.patched(stack, averaged, "multi_avg_fn", get_ema_multi_avg_fn(decay))
         yield workload
 
 

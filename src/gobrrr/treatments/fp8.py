@@ -1,10 +1,11 @@
-"""Multiply in float8: large products, on devices from compute capability 8.9 on.
+"""Multiply in float8: large products, on devices of compute capability 8.9 or more.
 
-Both operands are scaled into float8 and multiplied at twice the 16-bit rate. Scaling reads each operand once more, so
-that small products lose; compiled, the scaling fuses with what is before it. Dimensions must be multiples of 16.
+Both operands are scaled to float8 and multiplied at twice the 16-bit rate. Scaling reads each operand once more, so
+that small products get slower; under `torch.compile` the scaling fuses with the operation before it. Dimensions must be
+multiples of 16.
 
-Replayed: nothing; what scaling costs is not known before. In training follow the loss: operands have 3 bits of
-mantissa, gradients 2.
+Predicted: nothing, because the cost of scaling is not known in advance. In training, watch the loss: operands have 3
+bits of mantissa, gradients 2.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.gains import Plan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, quantizing
-from gobrrr.treatments.framework.way import MODEL, Unapplied, Unfit, Way
+from gobrrr.treatments.framework.way import MODEL, Unfit, Way
 
 NAME = "fp8"
 NUMERICS = "statistics"
@@ -40,7 +41,7 @@ LEAST = (8, 9)
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """None: what scaling costs is not known."""
+    """None: the cost of scaling is not known."""
     return None
 
 
@@ -85,12 +86,11 @@ def _training(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
 
 
 def _layer(linear: Any) -> Any:
-    """torchao's layer for one of torch's, with its very parameters."""
+    """torchao's layer in place of one of torch's, with the same parameter objects."""
     try:
         config = import_module("torchao.float8").Float8LinearConfig()
-        made = import_module("torchao.float8.float8_linear").Float8Linear.from_float(linear, config)
+        layer = import_module("torchao.float8.float8_linear").Float8Linear.from_float(linear, config)
     except (ImportError, RuntimeError, AssertionError, TypeError) as error:
-        line = (str(error).strip().splitlines() or [""])[0]
-        raise Unapplied(f"torchao refuses: {line}"[:200]) from error
-    made._parameters.update(linear._parameters)
-    return made
+        raise quantizing.refused(error) from error
+    layer._parameters.update(linear._parameters)
+    return layer

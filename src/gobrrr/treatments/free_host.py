@@ -1,10 +1,10 @@
-"""Take what holds the host out of the step, as its kind allows.
+"""Move what holds the host out of the step.
 
-Build tensors from whole arrays, prepare text and images once or in the workers of a DataLoader, ask other threads and
-processes ahead of the use of their answer.
+Build tensors from whole arrays, prepare text and images once or in the workers of a DataLoader, and ask other threads
+and processes before their answer is needed.
 
-Replayed: at the most all that the finding claims of the host's time is gone, at the least none of it: how much of it
-the program can do without is not known. What has no known kind is promised nothing.
+Predicted: from none to all of the host's time that the finding claims, because it is not known how much of that work
+the program needs in the step. For a function of no known kind nothing is promised.
 """
 
 from __future__ import annotations
@@ -22,14 +22,19 @@ CODE = """
 x = torch.from_numpy(np.stack(frames))  # not torch.tensor(frames), which reads each number as a Python object
 """
 GENERAL = "do what holds the host before the loop, or ahead in a thread or a worker"
+"""Advice where no function of a known kind holds the host."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of what the finding claims for functions of known kinds."""
+    """From none to all of what the finding claims for functions of known kinds."""
     finding = found.finding
     if finding.code != "O13":
         return None
-    known = [holder for holder in holders(evidence) if holder.kind is not None]
-    told = dict.fromkeys(said(holder.kind.remedy, place(holder.source)) for holder in known if holder.kind is not None)
-    mine = Found(finding, claim_of(evidence, known))
-    return of_claim(evidence, mine, "\n".join(told) or said(GENERAL), "low: the program can't do without it", least=0.0)
+    of_known_kind = [holder for holder in holders(evidence) if holder.kind is not None]
+    lines = dict.fromkeys(
+        said(holder.kind.remedy, place(holder.source)) for holder in of_known_kind if holder.kind is not None
+    )
+    part = Found(finding, claim_of(evidence, of_known_kind))
+    return of_claim(
+        evidence, part, "\n".join(lines) or said(GENERAL), "low: the program needs all of it in the step", least=0.0
+    )

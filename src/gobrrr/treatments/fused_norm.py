@@ -1,12 +1,12 @@
 """Normalize in one kernel.
 
-`rms_norm`, `layer_norm` and what a compiler generates read the tensor once, keep a row on the chip, and write it once;
-conversions and the residual's addition become part of it.
+`rms_norm`, `layer_norm` and the kernels that a compiler generates read the tensor once, keep a row on the chip, and
+write it once; conversions and the residual addition become part of the kernel.
 
-Replayed: what the finding claims, with 45 % of the bandwidth at the least and all of it at the most, and one launch
-for a norm that is written out. Batch norms have no part in it: no row-wise norm stands for them.
+Predicted: what the finding claims, at 45 % of the bandwidth at the low end and all of it at the high end, with one
+launch for each norm that is written out. Batch norms are left out: no row-wise norm replaces them.
 
-Rows that do not fit the chip are read twice. Statistics are kept in float32; results are rounded differently.
+Rows that do not fit on the chip are read twice. Statistics are kept in float32; results are rounded differently.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ NORMS = {
     "rms": "y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)",
     "layer": "y = torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)",
 }
+"""The fused function for each kind of norm."""
 CENTRING = ("aten::sub", "aten::var", "aten::var_mean")
-"""Calls by which a norm subtracts the mean."""
+"""Calls that show that a norm subtracts the mean."""
 CODE = """
 y = torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
 model = torch.compile(model)  # fuses a residual and the conversions into the norm
@@ -35,7 +36,7 @@ model = torch.compile(model)  # fuses a residual and the conversions into the no
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's claim."""
+    """The finding's claim without batch norms."""
     share = 1 - batch_norm_share(evidence)
     if found.finding.code != "M03" or share <= 0:
         return None
@@ -46,11 +47,13 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def _how(evidence: Evidence, finding: Finding) -> str | None:
-    """The function of the heaviest norm that is written out; what has no such kernel is left to the compiler, and None
-    where that has been there."""
+    """The fused function for the written-out norm with the most bytes. Where there is no fused kernel, torch.compile;
+    None where the step is compiled already."""
     written = max(written_norms(evidence), key=lambda written_norm: written_norm.bytes, default=None)
     calls = written.calls if written is not None else ()
     kind = "layer" if {evidence.group_of(call).call.name for call in calls} & set(CENTRING) else "rms"
-    if written is None or (kind == "rms" and not evidence.device.fused_rms_norm):  # it is taken apart again
+    if written is None or (
+        kind == "rms" and not evidence.device.fused_rms_norm
+    ):  # the device runs rms_norm as several kernels
         return None if is_compiled(evidence) else changed_model(evidence, "torch.compile({})")
     return line(NORMS[kind], where(finding))

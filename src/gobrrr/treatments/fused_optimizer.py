@@ -1,17 +1,17 @@
 """Let the optimizer update all parameters in a few launches.
 
-The fused form does an update of many parameters in one kernel, the foreach form does one of its operations for many
-parameters in one kernel. The numbers differ by rounding at most.
+The fused form makes the whole update of many parameters in one kernel; the foreach form makes each operation of the
+update for many parameters in one kernel. The numbers differ by rounding at most.
 
-Replayed: all updates of a step are one launch. On the device that takes what the kernels take now but for what an empty
-one takes (1 us each) at the least, and one pass over the parameters without their launch and ramp (2 us each) at the
-most. The host's operations for the others are gone, at the most with the Python between them. On a CPU what the finding
-claims.
+Predicted: all updates of a step are one launch. On the device that takes the present kernels' time less that of empty
+kernels (1 us each) at the low end, and one pass over the parameters without launch and ramp (2 us each) at the high
+end. The host's operations for the other launches disappear, at the high end with the Python between them. On a CPU it
+is what the finding claims.
 
-An Adam that updates its parameters in lists, as torch does by itself on a GPU, has no fault that is told. Asked for by
-name, or tried, the fused form is expected to make one pass and one launch for its many.
+An Adam that updates its parameters in lists, as torch does by default on a GPU, has no finding. Asked for by name, or
+tried, the fused form is expected to make one pass and one launch instead of several.
 
-On a GPU very large parameters gain little: their kernels are bound by memory in each form.
+On a GPU very large parameters gain little: their kernels are memory-bound in every form.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ CODE = """
 optimizer = torch.optim.AdamW(..., fused=True)  # or foreach=True, where yours has no fused form
 """
 FUSED_ON = {"SGD": ("cuda", "cpu"), "Adam": ("cuda", "cpu"), "AdamW": ("cuda", "cpu"), "Adagrad": ("cpu",)}
-"""Where torch's optimizers have a fused form, in every version that is supported."""
+"""The devices on which torch's optimizers have a fused form, in every supported version of torch."""
 FOREACH = (
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
 )  # fmt: skip
-"""Those that have a foreach form."""
+"""Optimizers of torch.optim with a foreach form."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """One launch for all updates of a step, in one pass over the parameters where there is a fused form."""
+    """One launch for all updates of a step; one pass over the parameters where there is a fused form."""
     if found.finding.code != "O03" or NAME not in found.finding.treatments:
         return None
     optimizer = optimizer_of(evidence)
@@ -66,7 +66,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """The fused form of an Adam that updates all parameters in lists on a GPU: one pass for its many."""
+    """The fused form of an Adam that updates its parameters in lists on a GPU: one pass instead of several."""
     optimizer, lists = optimizer_of(evidence), lists_of_adam(evidence)
     if not evidence.device.asynchronous or not len(lists):
         return None
@@ -76,11 +76,13 @@ def unasked(evidence: Evidence) -> Plan | None:
 
 
 FUSED, LISTED = "fused", "foreach"
+"""The forms of an update, by the names of their arguments."""
 ASSUMES = {
     FUSED: "its gradients are dense",
     LISTED: "its gradients are dense; there is no fused form of {} on this device",
     "": "low: the optimizer has neither a fused nor a foreach form",
 }
+"""What the prediction assumes, by the form of the update."""
 
 
 def _form(base: str | None, device: str) -> str:
@@ -91,7 +93,7 @@ def _form(base: str | None, device: str) -> str:
 
 
 def _within_calls(evidence: Evidence, found: Found, how: str, assumes: str, form: str) -> Plan:
-    """On a CPU what the finding claims: of the loops themselves only the fused form makes one."""
+    """On a CPU: what the finding claims. Only the fused form also removes the loop over the parameters."""
     if form == FUSED:
         return of_claim(evidence, found, how, assumes)
     claim = found.claim
@@ -101,10 +103,12 @@ def _within_calls(evidence: Evidence, found: Found, how: str, assumes: str, form
 
 
 ANY = "your optimizer: fused=True or foreach=True among its arguments, where it takes one of them"
+"""Advice where the program's optimizer is not known."""
 
 
 def _how(optimizer: Made, form: str) -> str:
-    """What to write where the optimizer is made; of an object whose making is not known, what to set in it."""
+    """The line that makes the optimizer, changed; where that line is not known, code that sets the form in its
+    groups."""
     if not form:
         name = optimizer.name or "optimizer"
         return line(f"{name}.step = torch.compile({name}.step)", f"no other form of {optimizer.kind} is known")
@@ -120,7 +124,7 @@ def _how(optimizer: Made, form: str) -> str:
 
 
 def in_groups(name: str, form: str, other: str, note: str) -> str:
-    """What sets the form of an optimizer that is made."""
+    """Code that sets the form of an existing optimizer."""
     return f"{line(f'for group in {name}.param_groups:', note)}\n    group.update({form}=True, {other}=False)"
 
 
@@ -140,7 +144,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     elif any(group.get("fused") for group in groups):
         why = "it has the fused form already"
     elif device == "cuda" and all(group.get("foreach") is None for group in groups):
-        why = "torch takes the foreach form by itself on CUDA"
+        why = "torch uses the foreach form by default on CUDA"
     elif "foreach" not in inspect.signature(_kind(workload.optimizer)).parameters:
         why = f"{kind} has no foreach form"
     yield Unfit(names[1], why) if why else _way(names[1], workload, fused=False)
@@ -161,10 +165,11 @@ def _way(name: str, workload: Workload, *, fused: bool) -> Way:
 
 
 NOT_ON_CPU = "on a CPU the foreach form runs the same operations, one parameter after another"
+"""Why the foreach form is not tried on a CPU."""
 
 
 def _code(workload: Workload, *, fused: bool) -> str:
-    """What to write: the constructor's other arguments stay as they are, and so do the groups."""
+    """The code to paste; it keeps the constructor's other arguments and the groups."""
     form, other = (FUSED, LISTED) if fused else (LISTED, FUSED)
     optimizer = workload.optimizer
     made = reaching.made_of(workload, optimizer, optimizer.defaults)
@@ -176,7 +181,7 @@ def _code(workload: Workload, *, fused: bool) -> str:
 
 
 def _switch(stack: ExitStack, optimizer: Any, *, fused: bool) -> None:
-    """Sets the form in the optimizer's groups, and moves what counts its steps to where that form wants it."""
+    """Sets the form in the optimizer's groups, and moves the step counters to the device where that form needs them."""
     for name in ("_step_supports_amp_scaling", "_need_device_dtype_check_for_fused"):
         if fused or name in vars(optimizer):
             applying.patched(stack, optimizer, name, fused)
@@ -197,8 +202,8 @@ def _counts(state: Any) -> bool:
 
 
 def _counters_back(optimizer: Any, before: dict[Any, Any]) -> None:
-    """Each count of steps in the tensor that held it; those that are new where the optimizer makes them by itself."""
-    captured = {one for group in optimizer.param_groups if group.get("capturable") for one in group["params"]}
+    """Puts each step counter back into its own tensor, and new counters where the optimizer creates them by itself."""
+    captured = {tensor for group in optimizer.param_groups if group.get("capturable") for tensor in group["params"]}
     for parameter, state in optimizer.state.items():
         if not _counts(state):
             continue
@@ -210,7 +215,9 @@ def _counters_back(optimizer: Any, before: dict[Any, Any]) -> None:
 
 def _kind(optimizer: Any) -> Any:
     """The class of torch.optim whose step this optimizer runs."""
-    return next((one for one in type(optimizer).__mro__ if one.__module__.startswith("torch.optim")), type(optimizer))
+    return next(
+        (kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim")), type(optimizer)
+    )
 
 
 def _unknown(workload: Workload) -> str:
@@ -223,13 +230,13 @@ def _unknown(workload: Workload) -> str:
 
 
 def _unfit(optimizer: Any) -> str:
-    """Why the form of an optimizer's update can't be chosen; "" where it can."""
+    """Why the form of the optimizer's update can't be chosen; "" where it can."""
     import torch
 
     if not isinstance(optimizer, torch.optim.Optimizer):
-        return f"{type(optimizer).__name__} is not one of torch.optim"
+        return f"{type(optimizer).__name__} is not an optimizer of torch.optim"
     if not getattr(type(optimizer).step, "__module__", "").startswith("torch.optim"):
-        return f"{type(optimizer).__name__} has a step of its own"
+        return f"{type(optimizer).__name__} overrides step"
     if any("foreach" not in group for group in optimizer.param_groups):
         return f"{type(optimizer).__name__} has one form only"
     if any(group.get("differentiable") for group in optimizer.param_groups):
@@ -245,9 +252,9 @@ def _unfused(optimizer: Any, kind: str, device: str) -> str:
         return f"{kind} has no fused form"
     if device not in FUSED_ON[kind]:
         return f"{kind} has no fused form on {device}"
-    parameters = [one for group in groups for one in group["params"]]
+    parameters = [parameter for group in groups for parameter in group["params"]]
     if not all(parameter.is_floating_point() for parameter in parameters):
-        return "the fused form takes floating-point parameters alone"
+        return "the fused form takes only floating-point parameters"
     if len({parameter.device for parameter in parameters}) > 1:
         return "its parameters are on several devices"
     return ""
@@ -255,7 +262,7 @@ def _unfused(optimizer: Any, kind: str, device: str) -> str:
 
 def _sparse(workload: Workload) -> str:
     embeddings = [module for module in applying.modules_of(workload) if getattr(module, "sparse", False) is True]
-    parameters = [one for group in workload.optimizer.param_groups for one in group["params"]]
+    parameters = [parameter for group in workload.optimizer.param_groups for parameter in group["params"]]
     if embeddings or any(parameter.grad is not None and parameter.grad.is_sparse for parameter in parameters):
         return "its gradients are sparse"
     return ""

@@ -1,13 +1,13 @@
-"""Take Python's garbage collector out of the step: freeze what lives, and collect when it suits.
+"""Keep Python's garbage collector out of the step: freeze live objects, and collect at a time of your choice.
 
-`gc.freeze()` after everything is built moves all objects out of the collector's sight; `gc.disable()` stops it from
-running on its own. A collection of the young objects every N steps finds the cycles of the steps since; with several
-ranks all do it in the same step, so that none waits for another.
+`gc.freeze()` after everything is built hides all objects from the collector; `gc.disable()` stops automatic collection.
+A collection of the young objects every N steps finds the cycles of the steps since. With several ranks, collect in the
+same step on all of them, so that none waits for another.
 
-Replayed: between the finding's low end and all of its stake, the measured time in the collector. A collection every N
-steps gives a part of it back: that of the objects made since.
+Predicted: from the finding's low end to its whole stake, the measured time in the collector. A collection every N steps
+costs a part of it again: that for the objects made since.
 
-Memory grows by the cycles that are not yet collected; what holds tensors in cycles holds their memory too.
+Memory grows by the cycles that are not collected yet; cycles that hold tensors hold their memory too.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ for number, batch in enumerate(loader):
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """The finding's stake."""
     finding = found.finding
     if finding.code != "O07":
         return None
-    own = next((one for one in finding.where if one.op == "gc.collect"), None)
+    own = next((spot for spot in finding.where if spot.op == "gc.collect"), None)
     how = HOW if own is None else f"{said('no gc.collect() in each step', place(own.source))}\n{HOW}"
     return of_claim(evidence, found, how, "collecting every N steps takes next to nothing")
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """What lives is frozen, and nothing is collected while the steps run."""
+    """Freezes live objects, and collects nothing while the steps run."""
     if not gc.isenabled():
         yield Unfit(NAME, "the collector is off already")
         return

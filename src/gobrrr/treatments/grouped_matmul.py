@@ -1,12 +1,12 @@
 """Compute all experts in one grouped matmul instead of a loop on the host.
 
 A loop over experts asks the device which tokens each expert gets (a wait), then launches a dozen small kernels for
-it. Sorted once, the tokens of all experts go through `torch.nn.functional.grouped_mm` (`torch._grouped_mm` in older
-versions) with the experts' offsets: about thirty launches for all, and no wait.
+that expert. Sorted once, the tokens of all experts go through `torch.nn.functional.grouped_mm` (`torch._grouped_mm` in
+older versions) with the experts' offsets: about thirty launches for all experts, and no wait.
 
-Replayed: the host does not wait in the loop, and needs for it what 30 launches need: for sorting, gathering, two
-matmuls, the activation and the sum; twice that at the least. What the device does there takes as long as now at the
-least, and what its floors say at the most.
+Predicted: the host does not wait in the loop, and takes the time of 30 launches for it (sorting, gathering, two
+matmuls, the activation and the sum); twice that at the low end. The device's work there takes as long as now at the low
+end, and its floors at the high end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gobrrr.treatments.framework.wording import said, where
 NAME = "grouped-matmul"
 NUMERICS = "rounding"
 KEPT = 30
-"""Launches of the grouped form of one MoE layer in the shipped trace moe_host_loop.fixed."""
+"""Launches that the grouped form of one MoE layer makes, counted in the shipped trace moe_host_loop.fixed."""
 CODE = """
 flat = idx.flatten()
 order = flat.argsort()
@@ -39,7 +39,7 @@ out = torch.zeros_like(x).index_add_(0, tokens, h * p.flatten()[order, None])
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """The launches between the first and the last wait of the loop, less those of the grouped form."""
+    """Removes the loop's waits, and its launches except those of the grouped form."""
     finding = found.finding
     if finding.code not in ("O01", "O04"):
         return None
@@ -51,7 +51,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     turns = f"the {units.things(round(loops), 'turn')} of the loop over experts"
     how = said(f"one torch.nn.functional.grouped_mm for {turns}: gobrrr explain {NAME}", where(finding))
     of = f"{units.count(inside - KEPT)} of {units.a_step(path_of(evidence).launches, 'piece of device work')}"
-    assumes = f"{of} vanish, and the waits with them"
+    assumes = f"{of} disappear, and the waits with them"
     kept = min(KEPT / max(inside, 1.0), 1.0)
     return Plan(
         how, assumes, all_of(unwaiting(evidence), in_loop(evidence, waits, min(2 * kept, 1.0), kept)), once=True
@@ -59,7 +59,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def _launches_in_loop(evidence: Evidence, waits: I8) -> float:
-    """Launches a step within the loop."""
+    """Launches per step within the loop."""
     events, links = evidence.events, evidence.priced.links
     called = events.start_ns[links.launch[links.launch >= 0]]
     return float(inside_spans(called, *loop_spans(evidence, waits)).sum()) / evidence.recorded_steps.count

@@ -1,11 +1,11 @@
-"""Make a product of all turns at once, in front of the loop, where it needs no other turn.
+"""Compute a product for all turns at once, before the loop, where it depends on no other turn.
 
-A recurrence that is written by hand multiplies two things in each turn: the state, which the turn before made, and the
-input of this timestep, which is there from the beginning. The second product can be one for all timesteps. Take its
-parts with `unbind`: with an index in each turn, the backward pass fills a tensor of all timesteps for each of them.
+A hand-written recurrence multiplies two things in each turn: the state from the turn before, and the input of this
+timestep, which is known from the beginning. One product can serve all timesteps for the second. Take it apart with
+`unbind`: with an index in each turn, the backward pass fills a tensor for all timesteps in every turn.
 
-Replayed: nothing at the least. At the most the host needs for these products, those of their backward pass and the
-Python in front of them what it needs in one turn, and their work takes what its floors say.
+Predicted: nothing at the low end. At the high end the host needs for these products, their backward pass and the Python
+before them what it needs for one turn, and their work takes its floors.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from gobrrr.treatments.framework.wording import place, said
 NAME = "hoist-product"
 NUMERICS = "rounding"
 CODE = """
-parts = (x @ w_ih).unbind(0)  # in front of the loop, x: [timesteps, batch, features]
+parts = (x @ w_ih).unbind(0)  # before the loop; x: [timesteps, batch, features]
 for part in parts:
     state = torch.tanh(part + state @ w_hh)
 """
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """One product for those of all turns."""
-    mine = [host_loop for host_loop in evidence.host_loops if host_loop.loop.free and not host_loop.for_reading]
-    if found.finding.code != "O04" or not mine:
+    """One product in place of one per turn."""
+    loops = [host_loop for host_loop in evidence.host_loops if host_loop.loop.free and not host_loop.for_reading]
+    if found.finding.code != "O04" or not loops:
         return None
-    how = said("one product for all turns, taken apart with .unbind(0), in front of the loop", _line(evidence, mine[0]))
+    how = said("one product for all turns, taken apart with .unbind(0), before the loop", _line(evidence, loops[0]))
     assumes = "the inputs of all turns are there before the loop"
-    return Plan(how, assumes, all_of(*(hoisted(evidence, loop.loop) for loop in mine)), once=True)
+    return Plan(how, assumes, all_of(*(hoisted(evidence, loop.loop) for loop in loops)), once=True)
 
 
 def _line(evidence: Evidence, loop: HostLoop) -> str:

@@ -1,11 +1,11 @@
-"""Index a data set that lies in memory by batch, not item by item.
+"""Index a dataset in memory by batch, not item by item.
 
-A loader asks its data set for one item after another and stacks them: some operations and some Python for each item,
-however small it is. One index of many numbers makes the same batch in one operation. Workers would do the same work
+A loader asks its dataset for one item after another and stacks them: several operations and some Python for each item,
+however small it is. An index of many numbers makes the same batch in one operation. Workers would only do the same work
 elsewhere, and hand it over.
 
-Replayed: of each batch what picks and joins its items goes, but for the copy that a batch needs; at the most all of
-it but that copy: the sampler then draws the numbers of a batch at once as well.
+Predicted: picking and joining the items of each batch disappears, except for one copy of the batch. At the high end all
+of the loading disappears but that copy, because the sampler then also draws the numbers of a batch at once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HOW = "\n".join(
     [
         said("index by batch: one index makes a whole batch, no loader needed"),
         said("for at in torch.randperm(len(x)).split(batch_size): batch = x[at], y[at]"),
-        said("with a loader: __getitems__(self, at) of the data set returns x[at], y[at]; and collate_fn=lambda b: b"),
+        said("with a loader: __getitems__(self, at) of the dataset returns x[at], y[at]; and collate_fn=lambda b: b"),
     ]
 )
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of a data set that is indexed item by item."""
+    """Less loading time, for a dataset that is indexed item by item."""
     seen = indexed(evidence) if found.finding.code == "D01" else None
     if seen is None:
         return None
@@ -48,4 +48,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
         return change
 
-    return Plan(HOW, "the data set lies in memory, as one tensor or array a column", effect)
+    return Plan(HOW, "the dataset is in memory, as one tensor or array per column", effect)

@@ -1,11 +1,11 @@
 """Run inference without autograd.
 
-In `torch.inference_mode()` no operation makes a node of a graph, and no result is kept for a backward pass. It also
-leaves out the counting of changes in place, which `torch.no_grad()` keeps. A tensor that is made in it can't be used
-where gradients are recorded later: for that there is `torch.no_grad()`. The numbers stay what they are.
+In `torch.inference_mode()` no operation makes a node of the autograd graph, and no result is kept for a backward pass.
+It also skips the version counters of in-place changes, which `torch.no_grad()` keeps. A tensor made in it can't be used
+where gradients are recorded later: use `torch.no_grad()` for that. The numbers stay the same.
 
-Replayed: what the finding claims, from its low to its high end: the host's time for the nodes, and on a CPU what its
-operations take to write to new memory.
+Predicted: what the finding claims, from its low to its high end: the host's time for the nodes, and on a CPU the time
+for writing results to new memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ with torch.inference_mode():
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """The finding's stake."""
     if found.finding.code != "R05":
         return None
     how = said("within torch.inference_mode()", where(found.finding))

@@ -1,12 +1,12 @@
 """Keep the weights of linear layers in 8 bits, for inference.
 
-A decode step reads every weight for a few rows of activations: its time is the weights' bytes. In int8 with a scale
-for each row they are half of bfloat16's, and the product reads them as they are, where the kernel is fused
-(`torch.compile`). The error is that of rounding each weight to 1/127 of the largest in its row.
+A decode step reads every weight for a few rows of activations: its time is the weights' bytes. In int8 with a scale for
+each row the weights take half of bfloat16's bytes, and a fused kernel (`torch.compile`) reads them as they are. The
+error is that of rounding each weight to 1/127 of the largest in its row.
 
-Replayed: nothing; how much of the bandwidth the smaller product still reaches is not known before. Without
-`torch.compile` the weights are written out in the type of the activations first, which is slower than not to quantize.
-Products that the compute bounds gain nothing.
+Predicted: nothing, because it is not known in advance what share of the bandwidth the smaller product reaches. Without
+`torch.compile` the weights are first written out in the activations' type, which is slower than no quantization.
+Compute-bound products gain nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     if not quantizing.installed():
         yield Unfit(NAME, "torchao is not installed")
     elif applying.goes_back(workload):
-        yield Unfit(NAME, "it trains")
+        yield Unfit(NAME, "the step trains")
     elif not quantizing.linears(workload):
         yield Unfit(NAME, applying.of_model(workload, "no nn.Linear with dimensions that are multiples of 16"))
     else:

@@ -1,12 +1,12 @@
 """Leave out the copy into another order of the dimensions.
 
-A `permute` or `transpose` is free; the copy comes with the `contiguous()`, `reshape` or `clone` behind it, or with a
-consumer that asks for the order. Split before permuting (`qkv.unflatten(-1, (3, heads, -1)).unbind(2)`), give attention
-and matmuls the view with its strides, or write the producer's output in the order in which it is read.
+A `permute` or `transpose` is free; the copy comes from the `contiguous()`, `reshape` or `clone` after it, or from a
+consumer that asks for the order. Split before permuting (`qkv.unflatten(-1, (3, heads, -1)).unbind(2)`), pass the
+strided view to attention and matmuls, or write the producer's output in the order in which it is read.
 
-Replayed: of layout copies (M05) between nothing, where the consumer needs the order, and the part of the finding's
-high end that is not the order of images (see channels-last). Of pointwise operations on tensors of different orders
-(M09) between nothing, where an operand has to be turned in each step, and all of the high end.
+Predicted: for layout copies (M05), from nothing (the consumer needs the order) to the part of the finding's high end
+that is not a memory format of images (see channels-last). For pointwise operations on tensors of different orders
+(M09), from nothing (an operand has to be transposed in each step) to the high end.
 """
 
 from __future__ import annotations
@@ -30,21 +30,23 @@ q, k, v = (one.transpose(1, 2) for one in (q, k, v))  # no contiguous(): attenti
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """Nothing to all of the copies into an order that is not that of images."""
+    """From nothing to all copies into an order that is not a memory format of images."""
     if found.finding.code == "M09":
-        told = "hand the operands over in one order: turn a constant once, let the producer write the other order"
-        how = said(told, where(found.finding))
-        return of_claim(evidence, found, how, "high: nothing has to be turned within the step", least=0.0, better=True)
+        advice = "give the operands one order: transpose a constant once, or let the producer write the other order"
+        how = said(advice, where(found.finding))
+        return of_claim(
+            evidence, found, how, "high: no operand has to be transposed within the step", least=0.0, better=True
+        )
     if found.finding.code != "M05":
         return None
     seen = reordered(evidence)
     share = 1 - seen.image_share(evidence)
     if share <= 0:
         return None
-    told = "keep images in the model's order: an operation in between returns them as [N, C, H, W]"
+    advice = "keep images in the model's order: an operation in between returns them as [N, C, H, W]"
     if len(seen.others):
-        told = f"hand on the permuted view{_of(evidence, seen)}: split before permute, no contiguous()"
-    how = said(told, where(found.finding))
+        advice = f"pass on the permuted view{_of(evidence, seen)}: split before permute, no contiguous()"
+    how = said(advice, where(found.finding))
     return of_claim(evidence, found, how, "high: every consumer takes the view's strides", least=0.0, most=share)
 
 

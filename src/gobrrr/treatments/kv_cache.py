@@ -1,10 +1,11 @@
-"""Keep keys and values of the rows that are there, and compute the new row alone.
+"""Keep the keys and values of earlier rows, and compute only the new row.
 
-The first call computes all rows and fills the cache, each one after it is given the last row. Attention reads the kept
-keys and values; positions go on from where the cache ends. In Transformers `generate` does it with `use_cache=True`.
+The first call computes all rows and fills the cache; each later call is given only the last row. Attention reads the
+kept keys and values; positions go on from the end of the cache. In Transformers, `generate` does so with
+`use_cache=True`.
 
-Replayed: at the most each operation loses the share of its time that belongs to rows which were there, at the least
-that share of its bytes: a matrix product with one row still reads all weights.
+Predicted: at the high end each operation loses the share of its time that belongs to earlier rows. At the low end it
+loses that share of its bytes: a matrix product with one row still reads all weights.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ logits, cache = model(ids[:, -1:], cache=cache)  # each turn: the new row; atten
 GENERAL = (
     "give the model the new row alone, and keep the keys and values of those before (use_cache=True, past_key_values)"
 )
+"""The advice; a line is added where one is known."""
 
 
 def _how(evidence: Evidence, _: Finding) -> str:
-    mine = repeated(evidence, "rows")
-    return said(GENERAL, place(mine[0].again.source) if mine else "")
+    rows = repeated(evidence, "rows")
+    return said(GENERAL, place(rows[0].again.source) if rows else "")
 
 
-predict = advice("R03", _how, "attention is causal: rows before the last one came out as in the turn before")
+predict = advice("R03", _how, "attention is causal: earlier rows come out as in the turn before")

@@ -1,10 +1,10 @@
-"""Take a hook on gradients out of most steps, or let it do less.
+"""Take a gradient hook out of most steps, or let it do less.
 
-What it computes can be computed for all gradients at once behind the backward pass, and every N steps. Clipping has a
-function of torch's own. A hook that is no longer needed is removed by the handle that registering it returned.
+What a hook computes can often be computed for all gradients at once after the backward pass, every N steps. torch has
+its own function for clipping. The handle that registration returned removes a hook that is no longer needed.
 
-Replayed: at the most nothing of what the finding claims is left, at the least all of it: how much of it the program
-needs is not known.
+Predicted: from nothing to all that the finding claims, because it is not known how much of the hook's work the program
+needs.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from gobrrr.treatments.framework.wording import place, said
 NAME = "lighter-hook"
 NUMERICS = "none"
 CODE = """
-if number % 100 == 0:  # behind loss.backward(), in place of a hook
+if number % 100 == 0:  # after loss.backward(), in place of a hook
     norms = torch._foreach_norm([one.grad for one in model.parameters()])
 """
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """From nothing to the finding's stake."""
     if found.finding.code != "O14":
         return None
-    hooks = [place(one.source) for one in found.finding.where] or [""]
+    hooks = [place(spot.source) for spot in found.finding.where] or [""]
     how = "\n".join(
-        said("every N steps, for all gradients at once behind backward(), or not at all", at) for at in hooks
+        said("every N steps, for all gradients at once after backward(), or not at all", at) for at in hooks
     )
     return of_claim(evidence, found, how, "low: the program needs all of it", least=0.0)

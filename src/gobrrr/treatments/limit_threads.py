@@ -1,13 +1,13 @@
-"""As many threads as there are processors.
+"""Use as many threads as there are processors.
 
-`torch.set_num_threads(N)`, or `OMP_NUM_THREADS=N` before torch is imported; one thread in each worker of a data
-loader, whose libraries (OpenCV, NumPy) have pools of their own.
+Call `torch.set_num_threads(N)`, or set `OMP_NUM_THREADS=N` before torch is imported; use one thread in each worker of a
+data loader, whose libraries (OpenCV, NumPy) have thread pools of their own.
 
-Replayed: between nothing and the finding's stake: what the operations that are split take above their floors, and the
-waits for input; where other processes have the processors, what all operations take above their floors, as far as the
-threads waited for one. How much of that is the threads' own doing only a run with fewer of them tells.
+Predicted: from nothing to the finding's stake: the time of parallel operations above their floors, and the waits for
+input. Where other processes use the processors, it is the time of all operations above their floors, as far as the
+threads waited for a processor. Only a run with fewer threads shows how much of that the threads cause themselves.
 
-Reductions that are split into other parts are rounded differently.
+Reductions that are split differently are rounded differently.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ loader = DataLoader(..., num_workers=2, worker_init_fn=one_thread)
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """From nothing to the finding's stake."""
     finding = found.finding
     threads = evidence.profile.threads
     if finding.code != "O09" or threads is None:
@@ -66,7 +66,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 
     threads, room = torch.get_num_threads(), _processors()
     if threads == 1:
-        yield Unfit(NAME, "operations run on one thread")
+        yield Unfit(NAME, "operations run on one thread already")
         return
     fewer = room if threads > room else max(threads // 2, 1)
     yield Way(
@@ -81,7 +81,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 
 
 def _processors() -> int:
-    """Those that this process may run on."""
+    """How many processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

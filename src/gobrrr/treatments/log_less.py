@@ -1,9 +1,10 @@
 """Report every N steps, and add up in between.
 
-A sum that stays on the device costs one small kernel; a line, a bar or a file entry is made from it every N steps.
+A sum that stays on the device costs one small kernel; make a line, a progress bar or a file entry from it every N
+steps.
 
-Replayed: what the finding claims, from its low to its high end: half of the time without waits at the low end, all of
-it at the high end, which many steps between two reports come close to.
+Predicted: what the finding claims: half of the time without waits at the low end, all of it at the high end, which many
+steps between two reports approach.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Let the compiler time several forms of each kernel and keep the fastest.
 
-`torch.compile(model, mode="max-autotune")` times libraries' matmuls against generated ones, and generated kernels with
-several tile sizes. Of a matrix and one vector, as a step of decoding has them for one sequence, it makes a generated
-sum, because only that reaches the memory's bandwidth (torch/_inductor/decomposition.py, mm and bmm, under
+`torch.compile(model, mode="max-autotune")` times library matmuls against generated ones, and generated kernels with
+several tile sizes. It turns the product of a matrix and one vector, as in decoding one sequence, into a generated sum,
+because only that reaches the memory bandwidth (torch/_inductor/decomposition.py, mm and bmm, under
 coordinate_descent_tuning, which this mode sets).
 
-Replayed: such products that memory binds, from as they are to the roof and the fixed time of a launch. Of other
-matmuls nothing is predicted: the library's are the fastest as a rule, and are among the forms.
+Predicted: such memory-bound products take from their present time down to the roof plus the fixed time of a launch. For
+other matmuls nothing is predicted: the library's are usually the fastest, and are among the forms that are timed.
 
-Compiling takes minutes, and again for each new shape. Without shapes that stay it is not worth it.
+Compiling takes minutes, and again for each new shape. It does not pay where shapes change.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ model = torch.compile(model, mode="max-autotune")  # max-autotune-no-cudagraphs 
 """
 ASSUMES = "high: products of a matrix and one vector become sums that reach the memory's bandwidth; low: no quicker"
 PRODUCTS = {"aten::mm": 0, "aten::bmm": 1}
-"""Those that are turned into sums, with how many dimensions of batches stand before their rows."""
+"""Products that become sums, and how many batch dimensions precede their rows."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """None: no finding is for it."""
+    """None: no finding names it."""
     return None
 
 
 def unasked(evidence: Evidence) -> Plan | None:
-    """What products of a matrix and one vector take beyond their floor; None where there are none that memory binds."""
+    """The time of memory-bound matrix-vector products beyond their floor; None without such products."""
     if not evidence.device.bytes_alone or not evidence.priced.groups:
         return None
     chosen = np.array([_is_vector(group) for group in evidence.priced.groups])[evidence.calls.group]
@@ -53,7 +53,7 @@ def unasked(evidence: Evidence) -> Plan | None:
 
 
 def _is_vector(group: Group) -> bool:
-    """Whether a call is a product of a matrix and one vector, or a batch of them, bound by memory."""
+    """Whether a call is a memory-bound product of a matrix and one vector, or a batch of them."""
     at, tensors, floor = PRODUCTS.get(group.call.name), group.call.tensors, group.floor
     if at is None or floor is None or floor.bound != "memory" or len(tensors) != 2:
         return False

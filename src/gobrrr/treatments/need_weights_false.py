@@ -1,12 +1,12 @@
 """Do not ask nn.MultiheadAttention for its weights.
 
-`need_weights` is True by default: the module then makes the scores as a tensor of [batch, heads, S, S'], takes their
-softmax, averages it over the heads and returns it, whether anybody looks at it or not. With `need_weights=False` it
-calls `scaled_dot_product_attention`.
+`need_weights` is True by default: the module then writes the scores as a tensor of [batch, heads, S, S'], takes their
+softmax, averages it over the heads and returns it, whether or not it is used. With `need_weights=False` it calls
+`scaled_dot_product_attention`.
 
-Replayed: what the finding claims, from its low to its high end: what the scores cost on the wall.
+Predicted: what the finding claims, from its low to its high end: the step time that the scores cost.
 
-`nn.TransformerEncoderLayer` already passes False.
+`nn.TransformerEncoderLayer` passes False already.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ y, _ = attention(..., need_weights=False)  # its other arguments stay as they ar
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """The finding's stake."""
     finding = found.finding
     if finding.code != "M02" or NAME not in finding.treatments:
         return None
@@ -41,14 +41,14 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """Every nn.MultiheadAttention that is called without a word on its weights is asked for none."""
+    """Passes need_weights=False to every nn.MultiheadAttention whose caller does not set it."""
     import torch
 
     quiet = (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer)
     asked = {id(part) for module in applying.modules_of(workload, quiet) for part in module.modules()}
     found = [module for module in applying.modules_of(workload, torch.nn.MultiheadAttention) if id(module) not in asked]
     if not found:
-        yield Unfit(NAME, applying.of_model(workload, "the model has no nn.MultiheadAttention of its own"))
+        yield Unfit(NAME, applying.of_model(workload, "the model calls no nn.MultiheadAttention itself"))
         return
     yield Way(
         name=NAME,
@@ -72,7 +72,7 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
 
 
 AT = 4
-"""The place of `need_weights` among the arguments."""
+"""The position of `need_weights` among the arguments of forward."""
 
 
 def _without(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,12 +1,12 @@
 """Leave autocast out of a step that it makes slower.
 
-Autocast converts inputs, weights and gradients in front of products that 16 bits would make faster. On small layers the
-conversions take longer than that: each is an operation of its own, which costs its dispatch however few bytes it moves.
-On a machine that is faster in float32 the products themselves get slower as well (C08).
+Autocast converts inputs, weights and gradients before products that are faster in 16 bits. On small layers the
+conversions take longer than they save: each is an operation of its own, which costs a dispatch however few bytes it
+moves. On a machine that is faster in float32 the products get slower as well (C08).
 
-Replayed: no conversion between floating types runs or is launched. Products in 16 bits run in float32 then: where that
-is the slower type as long as now at the most, and at the least longer by what the peaks of the two types say, as far as
-they are at their floors; where it is the faster one as much sooner as C08 says.
+Predicted: no conversion between floating-point types is run or launched, and 16-bit products run in float32. Where
+float32 is slower they take as long as now at the high end; at the low end they take longer by the ratio of the two
+types' peaks, as far as they are at their floors. Where float32 is faster they save what C08 says.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ loss = loss_of(model(x), y)  # without torch.autocast around it
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """Without conversions, and with products in float32."""
+    """No conversions, and products in float32."""
     if found.finding.code not in ("C08", "M04") or autocast_to(evidence) is None:
         return None
     if found.finding.code == "C08":

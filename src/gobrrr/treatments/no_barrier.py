@@ -1,7 +1,7 @@
-"""Take the barrier out of the loop, and even out what the ranks do.
+"""Take the barrier out of the loop, and give the ranks equal work.
 
-Replayed: from nothing to the time that the ranks spend in it. Where gradients are reduced in the same step, the
-waiting moves there as far as one rank is always the slow one; only what varies from step to step goes away.
+Predicted: from nothing to the time that the ranks spend in the barrier. Where gradients are reduced in the same step,
+the ranks wait there instead if the same rank is always the slow one; only what varies from step to step disappears.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ for step, batch in enumerate(loader):
 predict = advice(
     "N03",
     "no torch.distributed.barrier() in the loop; batches of even lengths on all ranks",
-    "high: no rank is slower than the others in the mean",
+    "high: no rank is slower than the others on average",
 )

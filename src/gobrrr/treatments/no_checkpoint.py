@@ -1,15 +1,14 @@
 """Keep the activations: no checkpointing, or less of it.
 
-Off where all fits; else for every other block, or selective: the results of matmuls and attention are kept, what is
-pointwise is computed again. With `torch.compile` the activation memory budget says how much may be kept. The numbers
-stay what they are, but for random numbers that are drawn in another order.
+Switch it off where everything fits into memory. Otherwise checkpoint every other block, or selectively: keep the
+results of matmuls and attention, and compute pointwise operations again. With `torch.compile` the activation memory
+budget sets how much may be kept. The numbers stay the same, except for random numbers that are drawn in another order.
 
-Replayed: what the finding claims, from its low to its high end: the device time of what is computed again and the
-time to issue it. Where the peak of the memory is not known it is nothing at the least, because what is kept may not
-fit; all of it is what is expected once it does.
+Predicted: what the finding claims, from its low to its high end: the device time of recomputed operations and the time
+to issue them. Where the peak memory is not known the low end is nothing, because the activations may not fit; all of it
+is expected if they do.
 
-Measure the peak afterwards (`torch.cuda.max_memory_allocated`): the budget is one of saved activations, not of the
-peak.
+Measure the peak afterwards (`torch.cuda.max_memory_allocated`): the budget limits saved activations, not the peak.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from gobrrr.treatments.framework.wording import after, line, model_of, said, whe
 
 NAME = "no-checkpoint"
 NUMERICS = "none"
-HOW = "call the blocks without torch.utils.checkpoint.checkpoint; where memory does not suffice, every other one"
+HOW = "call the blocks without torch.utils.checkpoint.checkpoint; where memory is too small, checkpoint every other one"
 CODE = """
 x = block(x)  # instead of torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
 model.gradient_checkpointing_disable()  # transformers
@@ -40,20 +39,18 @@ torch._functorch.config.activation_memory_budget = 0.5  # with torch.compile: sw
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """The finding's stake; from nothing where the peak memory is not known."""
     finding = found.finding
     if finding.code != "R01":
         return None
     least = 1.0 if finding.certainty == "high" else 0.0
     return sooner(
-        of_claim(
-            evidence, found, _how(evidence, finding), "the activations that are kept then fit into memory", least=least
-        )
+        of_claim(evidence, found, _how(evidence, finding), "the activations then fit into memory", least=least)
     )
 
 
 def _how(evidence: Evidence, finding: Finding) -> str:
-    """A library's own switch, where the model is known to be one of its."""
+    """The library's own switch for a transformers model, else a comment."""
     model = program_of(evidence).model
     if model is not None and model.kind.startswith("transformers."):
         return line(f"{model_of(evidence)}.gradient_checkpointing_disable()", after(written_at(model.written)))
@@ -61,15 +58,16 @@ def _how(evidence: Evidence, finding: Finding) -> str:
 
 
 FLAG = "gradient_checkpointing"
+"""The attribute by which modules of transformers switch checkpointing on."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """A library's flags off, and `torch.utils.checkpoint.checkpoint` straight through wherever it is called."""
+    """Switches off transformers' flags and distributed wrappers, and makes `checkpoint` call its function directly."""
     flagged = _flagged(workload)
     if not applying.trains(workload) and workload.step is None:
         yield Unfit(NAME, f"{applying.NO_BACKWARD}: nothing is computed again")
     elif not flagged and not any(_asks(code) for code in reaching.code_of(workload)) and not _wrapped(workload):
-        yield Unfit(NAME, "nothing in it calls torch.utils.checkpoint")
+        yield Unfit(NAME, "the step does not call torch.utils.checkpoint")
     else:
         code = "model.gradient_checkpointing_disable()" if flagged else CODE.strip().splitlines()[0]
         yield Way(
@@ -89,7 +87,7 @@ def _flagged(workload: Workload) -> list[Any]:
 
 
 def _wrapped(workload: Workload) -> list[Any]:
-    """torch.distributed's wrappers, each around one module."""
+    """torch.distributed's checkpoint wrappers, each around one module."""
     return [module for module in applying.modules_of(workload) if hasattr(module, "_checkpoint_wrapped_module")]
 
 
@@ -102,18 +100,18 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     from torch.utils.checkpoint import checkpoint
 
     with ExitStack() as stack:
-        for one in _flagged(workload):
-            applying.patched(stack, one, FLAG, False)
-        for one in _wrapped(workload):
-            applying.patched(stack, one, "forward", one._checkpoint_wrapped_module)
+        for wrapper in _flagged(workload):
+            applying.patched(stack, wrapper, FLAG, False)
+        for wrapper in _wrapped(workload):
+            applying.patched(stack, wrapper, "forward", wrapper._checkpoint_wrapped_module)
         reaching.everywhere(stack, workload, checkpoint, _straight, kept)
         yield workload
 
 
 OWN_WORDS = ("use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop")
-"""What checkpoint takes for itself."""
+"""Keyword arguments that `checkpoint` does not pass on to the function."""
 
 
 def _straight(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The function as it is, called as checkpoint is called."""
-    return function(*args, **{name: one for name, one in kwargs.items() if name not in OWN_WORDS})
+    """Calls the function directly, with the arguments of `checkpoint`."""
+    return function(*args, **{name: value for name, value in kwargs.items() if name not in OWN_WORDS})

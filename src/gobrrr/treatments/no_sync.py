@@ -1,7 +1,7 @@
 """Reduce gradients once a step: `no_sync()` around all micro-batches of an accumulation but the last.
 
-Replayed: of the collectives of a step only those of its last micro-batch are left, and launched. The ranks of a
-folder are replayed together. The gradients are the same sums, added in another order.
+Predicted: only the collectives of a step's last micro-batch run and are launched. The ranks of a folder are replayed
+together. The gradients are the same sums, added in another order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ optimizer.step()
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """The collectives of the last micro-batch alone."""
+    """Only the collectives of the last micro-batch are left."""
     if found.finding.code != "N02":
         return None
     model = model_of(evidence)

@@ -1,11 +1,11 @@
-"""Write the operation that holds the step in a form that does less.
+"""Write the operation that holds the step in a form that does less work.
 
-Which form, the finding's operation decides: `torch.where` for positions of a mask, `topk` for a sort, `solve` for an
-inverse, `F.embedding` for a one-hot product.
+The form depends on the operation: `torch.where` for the positions of a mask, `topk` for a sort, `solve` for an inverse,
+`F.embedding` for a one-hot product.
 
-Replayed: at the most the operation takes no more than its floor (nothing, where that is not known), and the host no
-time for what it issues piece by piece; at the least as long as now. An operation without a known slow form is promised
-nothing.
+Predicted: at the high end the operation takes its floor (no time where that is not known), and the host takes no time
+to issue its pieces; at the low end both take as long as now. For an operation without a known slow form nothing is
+promised.
 """
 
 from __future__ import annotations
@@ -27,19 +27,26 @@ CODE = """
 x = torch.where(mask, x, 0)  # not x[mask], which lists the mask's positions first
 """
 GENERAL = "another form of the operation that holds the step"
+"""Advice where no better form is known."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of what the finding claims for operations of known slow forms."""
+    """From nothing to what the finding claims for operations in known slow forms."""
     finding = found.finding
     if finding.code != "C07":
         return None
-    named = {(one.op, one.source) for one in finding.where}
-    known = [one for one in heavy(evidence) if one.form is not None and (one.name, one.source) in named]
-    told = dict.fromkeys(said(one.form.better, place(one.source)) for one in known if one.form is not None)
-    mine = Found(finding, claim_of(evidence, known))
-    plan = of_claim(evidence, mine, "\n".join(told) or said(GENERAL), "low: the other form takes as long", least=0.0)
-    pieces = [one.rows for one in known if one.idle and evidence.device.asynchronous]
+    named = {(spot.op, spot.source) for spot in finding.where}
+    slow = [
+        operation
+        for operation in heavy(evidence)
+        if operation.form is not None and (operation.name, operation.source) in named
+    ]
+    lines = dict.fromkeys(
+        said(operation.form.better, place(operation.source)) for operation in slow if operation.form is not None
+    )
+    part = Found(finding, claim_of(evidence, slow))
+    plan = of_claim(evidence, part, "\n".join(lines) or said(GENERAL), "low: the other form takes as long", least=0.0)
+    pieces = [operation.rows for operation in slow if operation.idle and evidence.device.asynchronous]
     if plan.effect is None or not pieces:
         return plan
     host = less_host(*spans_of(evidence, np.concatenate(pieces)), 1.0, 0.0)

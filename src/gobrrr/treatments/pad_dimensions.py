@@ -1,12 +1,12 @@
 """Pad a matmul's odd dimension to a multiple of 64.
 
-Where 16 bytes divide each row, the library takes its usual kernels. Pad the weight once, where it is made; a few
-columns more cost nothing beside that.
+Where each row is a multiple of 16 bytes, the library takes its usual kernels. Pad the weight once, where it is made; a
+few more columns cost next to nothing.
 
-Replayed: what the finding claims, from its low to its high end: the padded matmul at the share of the peak that the
-trace's aligned ones reach at the high end, at two thirds of it at the low end.
+Predicted: what the finding claims, from its low to its high end: the padded matmul reaches the share of the peak that
+the trace's aligned matmuls reach at the high end, and two thirds of it at the low end.
 
-Padded logits must not take part: cut them off, or mask them. Checkpoints hold the padded shape.
+Padded logits must not count: cut them off, or mask them. Checkpoints then hold the padded shape.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logits = head(x)[..., :vocabulary]
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """The finding's stake."""
     finding = found.finding
     if finding.code != "C02":
         return None
@@ -43,15 +43,16 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 WIDE, NARROW = 64, 8
-"""What a dimension is padded to a multiple of: the wide one where that adds little, else what 16 bytes of the types
-of 16 bit hold."""
+"""Multiples to which a dimension is padded: the wide one where that adds little, else the number of 16-bit elements in
+16 bytes."""
 
 LITTLE, MOST = 1.1, 1.25
-"""A dimension grows by no more than this: the product takes as much longer."""
+"""How many times as large a dimension may become with the wide and with the narrow multiple: the product grows by as
+much. Chosen, not measured."""
 
 
 def padded(size: int) -> int:
-    """A dimension's size in the product; its own where it is aligned, or padding would add too much."""
+    """The padded size of a dimension; its own size where it is aligned, or where padding would add too much."""
     if size % NARROW == 0:
         return size
     wide, narrow = -(-size // WIDE) * WIDE, -(-size // NARROW) * NARROW
@@ -61,16 +62,16 @@ def padded(size: int) -> int:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The products of nn.Linear with padded operands, cut to size again: exact but for rounding.
+    """Pads the operands of each nn.Linear and cuts the result to size: exact except for rounding.
 
-    The weights stay what they are, tied ones too: they are padded as the product is made. What that costs is measured
-    with what it gives.
+    The weights themselves, tied ones too, stay as they are: they are padded in each product, and the trial measures
+    that cost as well.
     """
     found = _odd(workload)
     if not found:
         yield Unfit(NAME, applying.of_model(workload, "no nn.Linear has an odd dimension that is worth padding"))
         return
-    listed = [f"{name}: ({one.in_features}, {one.out_features})" for name, one in found]
+    listed = [f"{name}: ({layer.in_features}, {layer.out_features})" for name, layer in found]
     yield Way(
         name=NAME,
         treatment=NAME,
@@ -87,24 +88,24 @@ def _odd(workload: Workload) -> list[tuple[str, Any]]:
 
     module = applying.module_of(workload)
     return [
-        (name, one)
-        for name, one in (module.named_modules() if module is not None else ())
-        if type(one) is torch.nn.Linear
-        and (padded(one.in_features), padded(one.out_features)) != (one.in_features, one.out_features)
+        (name, layer)
+        for name, layer in (module.named_modules() if module is not None else ())
+        if type(layer) is torch.nn.Linear
+        and (padded(layer.in_features), padded(layer.out_features)) != (layer.in_features, layer.out_features)
     ]
 
 
 @contextmanager
 def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     with ExitStack() as stack:
-        for _, one in _odd(workload):
-            applying.patched(stack, one, "forward", _forward(one))
+        for _, layer in _odd(workload):
+            applying.patched(stack, layer, "forward", _forward(layer))
         yield workload
 
 
 def _forward(linear: Any) -> Callable[..., Any]:
-    """The layer's product with zeros in the odd places. Without gradients the padded weight is kept until it changes;
-    with them it is a part of the graph, whose backward cuts the gradient."""
+    """The layer's forward with operands padded by zeros. Without gradients the padded weight is cached until the weight
+    changes; with gradients padding is part of the graph, whose backward cuts the gradient."""
     from torch.nn import functional
 
     size = linear.out_features
@@ -121,7 +122,7 @@ def _forward(linear: Any) -> Callable[..., Any]:
 
         if torch.is_grad_enabled() or torch.compiler.is_compiling() or linear.weight.is_inference():
             return made()
-        parts = [one for one in (linear.weight, linear.bias) if one is not None]
+        parts = [tensor for tensor in (linear.weight, linear.bias) if tensor is not None]
         mark = [(part.data_ptr(), part.dtype, part._version) for part in parts]
         if had.get("mark") != mark:
             had.update(mark=mark, made=made())

@@ -1,13 +1,14 @@
-"""Make the tensor as long as it will get, and write the new piece in place.
+"""Allocate the tensor at its final length, and write each new piece in place.
 
-The slice that holds the new piece is a view, the write copies the piece alone. Reading a part (`cache[:, :, : n + 1]`)
-is a view too. `StaticCache` in Transformers, or `index_copy_` with the position on the device, keep every shape the
-same, which a CUDA graph needs; then attention has to mask what is not filled.
+The slice for the new piece is a view, so that the write copies that piece alone. Reading a part (`cache[:, :, : n +
+1]`) is a view too. `StaticCache` in Transformers, or `index_copy_` with the position on the device, keep every shape
+constant, which a CUDA graph needs; attention then has to mask the part that is not filled.
 
-Replayed: what the finding claims, from its low to its high end: the time for copying what was there, at the low end
+Predicted: what the finding claims, from its low to its high end: the time for copying earlier pieces, at the low end
 less two launches for each concatenation.
 
-It takes the memory of the whole length from the beginning, and less at the peak, where old and new were there at once.
+It takes the memory of the whole length from the beginning, but less at the peak, where the old and the new tensor were
+live at once.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ seen = cache[:, :, : at + 1]
 
 def _how(evidence: Evidence, finding: Finding) -> str:
     grown = growing(evidence)
-    dimension, most = (grown[0].dimension, f"length {grown[0].last} or more") if grown else (2, "the most that comes")
+    dimension, most = (grown[0].dimension, f"length {grown[0].last} or more") if grown else (2, "the final length")
     new = f"cache[{':, ' * dimension}at : at + 1] = new"
     return line(new, where(finding), f"for torch.cat; cache: made once, with {most} in dimension {dimension}")
 
 
-predict = advice("M10", _how, "the most that it grows to is known, and the filled part is read as a view")
+predict = advice("M10", _how, "the final length is known, and the filled part is read as a view")

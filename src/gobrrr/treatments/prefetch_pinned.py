@@ -1,13 +1,13 @@
 """Copy the next batch from pinned memory while the step runs.
 
-From pageable memory a copy blocks the host and goes through a staging buffer at a fraction of the link. From pinned
-memory, with `non_blocking=True` and one batch ahead, it overlaps with the step.
+A copy from pageable memory blocks the host and goes through a staging buffer at a fraction of the link's bandwidth.
+From pinned memory, with `non_blocking=True` and one batch ahead, it overlaps with the step.
 
-Replayed: copies from pageable memory take the link's time and are staged no more; beyond the least all copies of
-input run on a stream of their own that nothing waits for, one step ahead.
+Predicted: copies from pageable memory take the link's time and are not staged. Beyond the low end all copies of input
+run one step ahead, on a stream of their own that nothing waits for.
 
-Pinning memory takes time itself: let the loader do it (`pin_memory=True`), not the step. `non_blocking=True`
-without pinned memory gives nothing.
+Pinning memory takes time itself: let the loader do it (`pin_memory=True`), not the step. `non_blocking=True` without
+pinned memory gains nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from gobrrr import units
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import inward_copies, pageable_copies
-from gobrrr.analysis.host.program import program_of
 from gobrrr.analysis.savings.gains import Plan
 from gobrrr.analysis.savings.regions import prefetched
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, loading
 from gobrrr.treatments.framework.way import INPUT, Unfit, Way
-from gobrrr.treatments.framework.wording import OTHERS, line, loader_of, made_with, said, where
+from gobrrr.treatments.framework.wording import changed_loader, said, where
 
 NAME = "prefetch-pinned"
 NUMERICS = "none"
@@ -47,8 +46,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         return None
     rows = evidence.priced.links.device[copies]
     moved = float(evidence.events.bytes[rows].sum()) / evidence.recorded_steps.count
-    made = program_of(evidence).loader
-    loader = made_with(made, {"pin_memory": "True"}) or line(f"{loader_of(made)}(..., pin_memory=True)", OTHERS)
+    loader = changed_loader(evidence, {"pin_memory": "True"})
     at = where(found.finding) if found.finding.code == "D02" else ""
     how = f"{loader}\n{said('non_blocking=True where the batch is copied to the device', at)}"
     assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"
@@ -56,7 +54,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The workload's loader, each batch pinned and on the device before the step asks for it."""
+    """Wraps the workload's loader: each batch is pinned and copied before the step asks for it."""
     if workload.loader is None:
         yield Unfit(NAME, "the workload has no loader")
     elif not applying.on_cuda(workload):
@@ -68,7 +66,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
             apply=_apply,
             code=f"{CODE.strip()}  # on a side stream, one batch ahead",
             numerics="none",
-            rank=INPUT + 1,  # around what makes the batches
+            rank=INPUT + 1,  # outside of what makes the batches
             as_if=(NAME,),
         )
 

@@ -1,14 +1,14 @@
 """Compute the values of a loop in one call, and read them once.
 
-A loop that takes the norm of each parameter's gradient with `.item()`, or a metric of each class, dispatches a few
-operations and a read for every turn. `torch._foreach_norm`, or the same operation on the stacked tensors, makes all the
+A loop that takes the norm of each parameter's gradient with `.item()`, or a metric of each class, dispatches several
+operations and a read in every turn. `torch._foreach_norm`, or the same operation on stacked tensors, computes all
 values in one call; `.tolist()` reads them in one. What is computed from them, such as the total norm, can often stay a
 tensor: `torch.nn.utils.clip_grad_norm_` reads nothing.
 
-Replayed: of a loop of `n` turns one turn's launches stay, at the least with half of the loop's host time on top, and
-the host does not wait in it.
+Predicted: the launches of one turn are left of a loop's; at the low end half of the loop's host time is added. The host
+does not wait in the loop.
 
-Names with `_foreach_` are not part of torch's stable interface.
+Functions named `_foreach_` are not part of torch's stable interface.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ values = torch.stack(norms).tolist()  # one read
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """One turn's launches for all of a loop's, and no wait in it."""
+    """A loop launches what one turn launches, and the host does not wait in it."""
     loops = [host_loop for host_loop in evidence.host_loops if host_loop.for_reading]
     if found.finding.code != "O02" or not loops:
         return None
@@ -41,7 +41,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     assumes = "the same operation makes all the values"
     if not evidence.device.asynchronous:
         return of_claim(evidence, found, how, assumes)
-    mine = waits_within(evidence, inner_waits(evidence), loops)
+    waits = waits_within(evidence, inner_waits(evidence), loops)
     return Plan(
-        how, assumes, all_of(unread(evidence, mine), *(as_one_turn(evidence, loop) for loop in loops)), once=True
+        how, assumes, all_of(unread(evidence, waits), *(as_one_turn(evidence, loop) for loop in loops)), once=True
     )

@@ -1,6 +1,6 @@
 """Record the operations' shapes, so that their work can be counted.
 
-Replayed: none of the step's time. It lets the conditions that price calls be looked at.
+Predicted: nothing. The new trace lets gobrrr price the operations and check the conditions that need prices.
 """
 
 from __future__ import annotations

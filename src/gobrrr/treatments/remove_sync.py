@@ -1,12 +1,12 @@
 """Keep the value on the device, so that the host does not wait for it.
 
-Accumulate losses on the device and read them every N steps; replace an `if` on a tensor by `torch.where`; give
-operations whose output size depends on data their size (`nonzero_static`, `repeat_interleave(output_size=...)`).
+Accumulate losses on the device and read them every N steps; replace an `if` on a tensor by `torch.where`; pass the
+output size to operations whose output size depends on data (`nonzero_static`, `repeat_interleave(output_size=...)`).
 `torch.cuda.set_sync_debug_mode("warn")` prints the line of each wait.
 
-Replayed: the host goes on without these waits, and at the most without the operations that read a value. That is never
-the time for which it was blocked: where the device or the host is the bound on both sides of a wait, removing it gives
-nothing.
+Predicted: the host goes on without these waits, and at the high end without the operations that read a value. That is
+not the time for which the host was blocked: where the same side is the bottleneck before and after a wait, removing the
+wait gains nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 def _how(finding: Finding) -> str:
-    """What to change at the first place: a call of the driver has no result that could stay on the device."""
-    where = next((one for one in finding.where if one.op), None)
+    """What to change at the first place; a driver call has no result that could stay on the device."""
+    where = next((spot for spot in finding.where if spot.op), None)
     if where is None or where.op is None:
         return said("keep on the device what the host waits for")
     at = place(where.source)
@@ -47,6 +47,6 @@ def _how(finding: Finding) -> str:
     if call == Call.WAIT:
         return said(f"take {where.op} out of the step, or wait for an event of only what is needed", at)
     if call == Call.COPY:
-        told = "copy to pinned memory with non_blocking=True, and wait for an event when it is needed"
-        return said(f"{where.op}: {told}", at)
+        advice = "copy to pinned memory with non_blocking=True, and wait for an event when it is needed"
+        return said(f"{where.op}: {advice}", at)
     return said(f"keep the result of {where.op} on the device", at)

@@ -1,11 +1,11 @@
 """Multiply in the order that needs the fewest FLOPs.
 
-Parentheses for a product written out, `torch.linalg.multi_dot` for a chain, opt_einsum for an einsum of three operands
-or more (torch uses it where it is installed), one contraction for an outer product that is summed, `torch.cdist` for
-distances from the differences of all pairs.
+Use parentheses for a product that is written out, `torch.linalg.multi_dot` for a chain, opt_einsum for an einsum of
+three or more operands (torch uses it where it is installed), one contraction for an outer product that is summed, and
+`torch.cdist` for distances from the differences of all pairs.
 
-Replayed: what the finding claims, from its low to its high end: the cheapest order at the share of its roof that the
-present one reaches, and at half of that. The numbers differ by rounding.
+Predicted: what the finding claims, from its low to its high end: the cheapest order, at half of the share of its roof
+that the present order reaches, up to that share. The numbers differ by rounding.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FORMS = {
     "aten::einsum": "two einsums in the cheaper order, or opt_einsum installed",
     "aten::sub": "torch.cdist(a, b), squared where squares are wanted: one matrix product",
 }
-"""What to write in place of an operation, where it is not a chain of products."""
+"""What to write in place of an operation that is not a chain of products."""
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """The finding's stake."""
     finding = found.finding
     if finding.code != "C05":
         return None

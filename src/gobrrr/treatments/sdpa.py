@@ -1,19 +1,19 @@
 """Use scaled_dot_product_attention, which never writes the scores.
 
-Flash, cuDNN or memory-efficient kernels compute softmax(q k^T) v block by block on the chip: the passes over the S
-x S' scores vanish, the matmuls run at the matrix units' rate, and memory falls by the scores that the backward
-would keep.
+Flash, cuDNN or memory-efficient kernels compute softmax(q k^T) v block by block on the chip: the passes over the S x S'
+scores disappear, the matmuls run at the tensor cores' rate, and memory falls by the scores that the backward pass would
+keep.
 
-Replayed: what the finding claims, from its low to its high end: the passes over the scores at the low end, the
-matmuls' distance from their peak on top at the high end, both only as far as the device is what the step waits for.
-In a launch-bound step that is nothing.
+Predicted: what the finding claims, from its low to its high end: the passes over the scores at the low end, and also
+the matmuls' distance from their peak at the high end, each only as far as the step waits for the device. In a
+launch-bound step that is nothing.
 
-Under `torch.compile` a mask that is a tensor (a library builds one where it can't look at the values while tracing)
-may decompose the call into the math form, in float32: pass `is_causal` or no mask, or restrict the call with
-`sdpa_kernel` to the fused kernels, so that it says why they do not take it.
+Under `torch.compile` a mask that is a tensor (a library builds one where it can't look at the values while tracing) may
+decompose the call into the math form, in float32: pass `is_causal` or no mask, or restrict the call to the fused
+kernels with `sdpa_kernel`, so that it says why they do not take it.
 
-A dense mask excludes flash attention; head sizes over 256, dropout and float32 restrict the choice of kernels.
-Dropout draws other masks. `torch.nn.attention.sdpa_kernel` shows and sets which kernel runs.
+A dense mask excludes flash attention; head sizes over 256, dropout and float32 restrict the choice of kernels. Dropout
+draws other masks. `torch.nn.attention.sdpa_kernel` shows and sets which kernel runs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the materialised scores cost on the wall, or a mask that a flag replaces."""
+    """The step time that written scores cost, or that a mask costs which a flag could replace."""
     finding = found.finding
     if finding.code == "M12":
         first = next(iter(flagged_masks(evidence)), None)
@@ -72,7 +72,7 @@ def _unmasked(mask: Flagged) -> str:
 
 
 def _fused(evidence: Evidence, row: int, finding: Finding) -> str:
-    """What lets a call of the function take a fused kernel."""
+    """Code that lets a call of the function take a fused kernel."""
     shared = heads_a_group(evidence, row)
     if shared > 1:
         code = f"k, v = (one.repeat_interleave({shared}, dim=-3) for one in (k, v))"
@@ -82,7 +82,7 @@ def _fused(evidence: Evidence, row: int, finding: Finding) -> str:
 
 
 MASKING = ("masked_fill", "where", "tril", "triu")
-"""Calls on the scores that leave some of them out."""
+"""Words in the calls that mask scores."""
 
 
 def _masks(evidence: Evidence, found: Found) -> bool:
@@ -93,27 +93,28 @@ def _masks(evidence: Evidence, found: Found) -> bool:
 
 
 FIRST = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
-"""The kernels that may be asked first, by torch's names."""
+"""The kernels that may be tried first, and torch's names for them."""
 
 TUNED = ("scaled_dot_product", "attention_forward", "attention_backward", "flash", "fmha", "efficient_attention")
-"""Words of the calls that choose between those kernels."""
+"""Words in the names of calls that choose between those kernels."""
 
 FLOAT32 = re.compile(r"\[[^\]]*\] float32")
-"""The first operand of a call, as a row of operations shows it."""
+"""Matches the first operand of a call, as the table of operations shows it, where it is float32."""
 
 
 CUDNN_FIRST = 9
-"""From this compute capability on torch asks cuDNN first, whose kernel is up to 75 % faster than FlashAttention 2 on an
-H100 (https://pytorch.org/blog/pytorch2-5)."""
+"""From this compute capability on torch tries cuDNN first, whose kernel is up to 75 % faster than FlashAttention 2 on
+an H100 (https://pytorch.org/blog/pytorch2-5)."""
 
 
-WRITTEN_OUT = "no switch for it in the model: attention that is written out is changed in the source"
+WRITTEN_OUT = "the model has no switch for it: change attention that is written out in the source"
+"""Why no switch is tried."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The library's switch where attention is written out, and which kernel a call of the function tries first.
+    """The library's switch for attention that is written out, and the kernel that a call of the function tries first.
 
-    Attention written out in the user's own source is advice: no switch changes it.
+    For attention written out in the user's own source there is only advice: no switch changes it.
     """
     configs = _written_out(workload)
     if configs:
@@ -130,8 +131,8 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         elif "set_priority" not in _signature():
             yield Unfit(f"{NAME}:{name}-first", "this torch can't order the kernels")
         else:
-            order = [kernel, *(one for one in FIRST.values() if one != kernel), "MATH"]
-            listed = ", ".join(f"SDPBackend.{one}" for one in order)
+            order = [kernel, *(other for other in FIRST.values() if other != kernel), "MATH"]
+            listed = ", ".join(f"SDPBackend.{backend}" for backend in order)
             yield Way(
                 name=f"{NAME}:{name}-first", treatment=NAME, apply=applying.entered(_ordering(order)),
                 code="from torch.nn.attention import SDPBackend, sdpa_kernel\n\n"
@@ -139,7 +140,7 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
                 "torch._functorch.config.enable_autograd_cache = False\n"
                 f"with sdpa_kernel([{listed}], set_priority=True):  # around your step\n    step(batch)",
                 numerics="rounding", rank=ATTENTION, worth=_worth(name, cudnn_first=_asks_cudnn_first()),
-                conflicts=frozenset(f"{NAME}:{one}-first" for one in FIRST if one != name),
+                conflicts=frozenset(f"{NAME}:{other}-first" for other in FIRST if other != name),
             )  # fmt: skip
 
 
@@ -162,17 +163,17 @@ def _ordering(order: list[str]) -> Any:
     def context(workload: Workload) -> Iterator[None]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        with _no_cached_choice(), sdpa_kernel([getattr(SDPBackend, one) for one in order], set_priority=True):
+        with _no_cached_choice(), sdpa_kernel([getattr(SDPBackend, backend) for backend in order], set_priority=True):
             yield
 
     return context
 
 
 def _no_cached_choice() -> AbstractContextManager[Any]:
-    """What is compiled under an order of kernels neither comes from the compiler's cache nor goes there.
+    """Keeps code that is compiled with an order of kernels out of the compiler's cache.
 
-    The cache's key does not hold the choice (https://github.com/pytorch/pytorch/issues/185449): the kernel of whoever
-    compiled a model first would run, here and for whoever compiles it next.
+    The cache's key does not hold the order (https://github.com/pytorch/pytorch/issues/185449): the kernel that was
+    chosen when a model was first compiled would run here, and the other way round.
     """
     try:
         from torch._functorch import config
@@ -184,8 +185,8 @@ def _no_cached_choice() -> AbstractContextManager[Any]:
 
 
 def _worth(kernel: str, *, cudnn_first: bool = False) -> Any:
-    """Another kernel saves no more than attention takes, the one that runs already saves nothing, and of float32 none
-    but the memory-efficient one does. `cudnn_first`: torch prefers cuDNN's on this device."""
+    """Says why trying a kernel first can't pay: attention takes little, the kernel runs already, or it does not take
+    float32. `cudnn_first`: torch prefers cuDNN's kernel on this device."""
 
     def worth(diagnosis: Diagnosis) -> str:
         share = applying.share_of(diagnosis, *TUNED)
@@ -208,17 +209,17 @@ def _worth(kernel: str, *, cudnn_first: bool = False) -> Any:
 
 
 def _written_out(workload: Workload) -> list[Any]:
-    """The configurations of a transformers model that ask for attention written out, where the model knows the other
-    one; none where weights are to be returned, which only the written-out form has."""
+    """The configurations of a transformers model that ask for attention written out, where the model also supports
+    SDPA; none where weights are to be returned, which only the written-out form does."""
     module = applying.module_of(workload)
     if module is None:
         return []
     found: list[Any] = []
-    for one in module.modules():
-        config = getattr(one, "config", None)
+    for part in module.modules():
+        config = getattr(part, "config", None)
         if getattr(config, "_attn_implementation", None) != "eager" or any(config is seen for seen in found):
             continue
-        if getattr(one, "_supports_sdpa", True) is not True or getattr(config, "output_attentions", False):
+        if getattr(part, "_supports_sdpa", True) is not True or getattr(config, "output_attentions", False):
             return []
         found.append(config)
     return found
@@ -229,7 +230,7 @@ def _switched(configs: list[Any]) -> Any:
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         with ExitStack() as stack:
             for config in configs:
-                # the setter of transformers' own property would set the parts' configurations as well
+                # the setter of transformers' property would also change the configurations of parts
                 internal = "_attn_implementation_internal"
                 name = internal if internal in vars(config) else "_attn_implementation"
                 applying.patched(stack, config, name, "sdpa")

@@ -1,12 +1,13 @@
 """Drop the gradients instead of filling them with zeros.
 
-`optimizer.zero_grad(set_to_none=False)` writes zeros into every gradient, and the backward then adds to them: three
-passes over the gradients, and launches for them. With None, the default since torch 2.0, the backward writes its own.
+`optimizer.zero_grad(set_to_none=False)` writes zeros into every gradient, and the backward pass then adds to them:
+three passes over the gradients, and their launches. With None, the default since torch 2.0, the backward pass writes
+new gradients.
 
-Replayed: nothing; what zeroing takes stands among the step's calls (`zero_`, `_foreach_zero_`).
+Predicted: nothing; the time for zeroing is listed among the step's calls (`zero_`, `_foreach_zero_`).
 
-A parameter that takes no part in a step then has no gradient, and the optimizer leaves it alone; with zeros momentum
-and weight decay still move it.
+A parameter that takes no part in a step then has no gradient, and the optimizer leaves it alone; with zeros, momentum
+and weight decay still change it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ optimizer.zero_grad(set_to_none=True)
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """None: no finding is about zeros."""
+    """None: no finding is about zeroing."""
     return None
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The optimizer's and the model's own `zero_grad`, where the step asks for zeros."""
+    """Replaces `zero_grad` of the optimizer and the model, where the step asks for zeros."""
     if workload.optimizer is None and applying.module_of(workload) is None:
         yield Unfit(NAME, "neither the step's nn.Module nor its optimizer is known: a gobrrr.Workload names them")
     elif not any("zero_grad" in code.co_names and _zeros(code) for code in reaching.code_of(workload)):
@@ -54,15 +55,15 @@ def _zeros(code: Any) -> bool:
 
 def _worth(diagnosis: Diagnosis) -> str:
     share = applying.share_of(diagnosis, "zero_")
-    return "" if share >= applying.WORTH_TRYING else "zeros take next to nothing of the step"
+    return "" if share >= applying.WORTH_TRYING else "writing zeros takes next to nothing of the step"
 
 
 @contextmanager
 def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     with ExitStack() as stack:
-        for one in (workload.optimizer, applying.module_of(workload)):
-            if one is not None:
-                applying.patched(stack, one, "zero_grad", _none(one))
+        for owner in (workload.optimizer, applying.module_of(workload)):
+            if owner is not None:
+                applying.patched(stack, owner, "zero_grad", _none(owner))
         yield workload
 
 

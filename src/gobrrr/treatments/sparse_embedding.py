@@ -1,12 +1,12 @@
 """Give a large embedding a sparse gradient.
 
-With `sparse=True` the gradient holds the rows that were looked up, and `SparseAdam`, `SGD` or `Adagrad` update those.
-It is another optimizer: the moments of other rows do not decay, momentum and weight decay apply to used rows only or
-not at all, and a norm for clipping has to be taken by hand. Distributed data parallel needs a backend that reduces
-sparse tensors.
+With `sparse=True` the gradient holds only the rows that were looked up, and `SparseAdam`, `SGD` or `Adagrad` update
+only those. That is another optimizer: the moments of other rows do not decay, momentum and weight decay apply to used
+rows only or not at all, and a norm for clipping has to be computed by hand. Distributed data parallel needs a backend
+that reduces sparse tensors.
 
-Replayed: what the finding claims, from its low to its high end. The high end leaves the passes over the used rows,
-the low end four times those and what the additional operations take to launch.
+Predicted: what the finding claims, from its low to its high end. At the high end the passes over the used rows are
+left, at the low end four times those and the launches of the additional operations.
 
 A table that shares its weights with the output layer gains nothing: that gradient is dense.
 """
@@ -29,11 +29,11 @@ for_table = torch.optim.SparseAdam(table.parameters(), lr=lr)
 
 
 TAKE = ("SGD", "Adagrad")
-"""Optimizers of torch's that take sparse gradients as they are."""
+"""Optimizers of torch.optim that take sparse gradients."""
 
 
 def _how(evidence: Evidence, finding: Finding) -> str:
-    """The largest table by its size, and what updates it where the program's own optimizer can't."""
+    """The largest table, and an optimizer for it where the program's own can't take sparse gradients."""
     tables = sorted(dense_tables(evidence), key=lambda dense_table: -dense_table.rows * dense_table.width)
     size = f"{tables[0].rows}, {tables[0].width}" if tables else "rows, width"
     at = where(finding)
@@ -45,4 +45,4 @@ def _how(evidence: Evidence, finding: Finding) -> str:
     return f"{table}\n{line(update, f'beside {optimizer.kind}' if optimizer is not None else '')}"
 
 
-predict = advice("M07", _how, "an optimizer without weight decay, and with moments of used rows only, trains as well")
+predict = advice("M07", _how, "training works as well without weight decay, and with moments of used rows only")

@@ -1,11 +1,11 @@
-"""Keep a step from having code made for it again.
+"""Keep the step from being compiled again.
 
-Mark the dimensions that vary as dynamic, pad to a few lengths, hand numbers that change over as tensors, and run the
-step a few times before measuring. `TORCH_LOGS=recompiles` names the guard that failed.
+Mark varying dimensions as dynamic, pad to a few lengths, pass changing numbers as tensors, and run the step a few times
+before measuring. `TORCH_LOGS=recompiles` names the guard that failed.
 
-Replayed: all of the finding's stake, in steps that would compile again; nothing at the low end, because a warm-up
-that was recorded does not come back, and because a compiled function need not be faster than an eager one. Of shapes
-that are new to oneDNN in each step: padding computes more, which is not in it.
+Predicted: the finding's whole stake at the high end, where every step would compile again. Nothing at the low end,
+because a recorded warm-up does not come back, and because a compiled function need not be faster than an eager one. For
+shapes that are new to oneDNN in each step, the additional work on padding is not included.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gobrrr.treatments.framework.wording import said, where
 NAME = "static-shapes"
 NUMERICS = "none"
 SHAPES = ("size", "stride", "shape", "rank mismatch")
-"""Words in the guards of a tensor's shape."""
+"""Words that show that a guard is about a tensor's shape."""
 CODE = """
 torch._dynamo.mark_dynamic(x, 0)  # the dimension that varies
 step = torch.compile(step)
@@ -29,26 +29,24 @@ step = torch.compile(step)
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """What the docstring says, of the finding's stake."""
+    """From nothing to the finding's stake."""
     finding = found.finding
     if finding.code != "O05":
         return None
     if len(new_shapes(evidence)):
-        how = said(
-            "pad to a few sizes, or sort the inputs by size: code that was made for a size is kept", where(finding)
-        )
-        assumes = "high: all that these operations take beyond their floors makes their code; padding costs nothing"
+        how = said("pad to a few sizes, or sort the inputs by size: code compiled for a size is kept", where(finding))
+        assumes = "high: all time of these operations beyond their floors is compilation; padding costs nothing"
         return of_claim(evidence, found, how, assumes, least=0.0)
     assumes = "high: every step would compile as the recorded ones did"
     return of_claim(evidence, found, _how(evidence), assumes, least=0.0)
 
 
 def _how(evidence: Evidence) -> str:
-    """By the guard that failed last, where a live run knows it."""
+    """Advice by the guard that failed last, where a live run has seen it."""
     compiled = evidence.profile.compiled
     first = compiled.recompiles[0] if compiled is not None and compiled.recompiles else None
     if first is None or not first.reason or any(word in first.reason for word in SHAPES):
         inputs = program_of(evidence).inputs
         return f"torch._dynamo.mark_dynamic({inputs[0].name if inputs else 'x'}, 0)  # or pad to a few lengths"
     reason = " ".join(first.reason.split())
-    return said(f"hand over as a tensor what changes from call to call in {first.function}: {reason}")
+    return said(f"pass as a tensor what changes from call to call in {first.function}: {reason}")

@@ -1,13 +1,13 @@
 """Let float32 matmuls run on the tensor cores as TF32.
 
-TF32 keeps float32's range and storage and rounds the operands of a matmul to 10 bits of mantissa: about 3e-4
-relative error a matmul. Nothing else in the program changes.
+TF32 keeps float32's range and storage and rounds the operands of a matmul to 10 bits of mantissa: about 3e-4 relative
+error a matmul. Nothing else in the program changes.
 
-Replayed: each float32 contraction at the TF32 peak with the same share of the peak as now at the least; at the most
-half of the way from there to the finding's high end.
+Predicted: at the low end each float32 contraction runs at the TF32 peak with the share of the peak that it has now; at
+the high end half-way from there to the finding's high end.
 
-It gives nothing for float64, for memory-bound matmuls, and where the matmuls are a small share of the step. Use
-either the old or the new precision switches of PyTorch, not both.
+It gains nothing for float64, for memory-bound matmuls, and where matmuls are a small share of the step. Use either the
+old or the new precision switches of PyTorch, not both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ torch.backends.cudnn.allow_tf32 = True  # convolutions; the default
 
 
 def predict(evidence: Evidence, found: Found) -> Plan | None:
-    """The low end of the finding, which is TF32, up to what a better share of the peak would add."""
+    """From the low end of the finding, which is TF32, half-way to its high end."""
     if found.finding.code not in ("C01", "C03") or not evidence.device.tensor_cores:
         return None
     switches = evidence.profile.switches
@@ -48,11 +48,11 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
 
 AMPERE = 8
-"""The first compute capability whose tensor cores know TF32."""
+"""The first compute capability with TF32 tensor cores."""
 
 
 def ways(workload: Workload) -> Iterator[Way | Unfit]:
-    """The switches of matmuls and convolutions, by the interface that the program uses."""
+    """The switches for matmuls and convolutions, in the interface that the program uses."""
     if not applying.on_cuda(workload):
         yield Unfit(NAME, "TF32 needs a CUDA device")
         return
@@ -77,10 +77,10 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
 
 @contextmanager
 def switched() -> Iterator[None]:
-    """TF32 for matmuls and convolutions, and every switch as it was afterwards.
+    """Runs matmuls and convolutions in TF32, and restores every switch afterwards.
 
-    Reading an old switch raises once a new one was set to something else, so a program is met in the interface that it
-    uses. The old setters write the new switches too, which are put back one by one.
+    Reading an old switch raises once a new one has another value, so this uses the interface that the program uses. The
+    old setters also write the new switches, which are restored one by one.
     """
     import torch
 
@@ -112,14 +112,14 @@ def _cudnn(value: bool) -> None:
 
 
 def _owners() -> list[Any]:
-    """What has a switch of the new interface, from the general to the particular; none before torch 2.9."""
+    """The objects with a switch of the new interface, the general ones first; none before torch 2.9."""
     import torch
 
     backends = torch.backends
     named = [(backends.cudnn, name) for name in ("conv", "rnn")]
     named += [(backends.cuda, "matmul"), *((backends.mkldnn, name) for name in ("matmul", "conv", "rnn"))]
     found = [getattr(owner, name, None) for owner, name in named]
-    return [one for one in found if _has_switch(one)]
+    return [owner for owner in found if _has_switch(owner)]
 
 
 def _has_switch(owner: Any) -> bool:
@@ -130,7 +130,7 @@ def _has_switch(owner: Any) -> bool:
 
 
 def _legacy() -> bool:
-    """Whether the old switches can be read: nothing was set by the new ones."""
+    """Whether the old switches can be read, because no new one was set."""
     import torch
 
     try:

@@ -1,10 +1,10 @@
 """Run the step a few times before measuring or profiling it.
 
-The first call of each kernel loads its module into the driver, the first matmul makes the library's handle and its
-workspace, the first convolution of each shape tries out algorithms. Later steps do none of that.
+The first call of each kernel loads its module into the driver, the first matmul creates the library's handle and
+workspace, and the first convolution of each shape tries out algorithms. Later steps do none of that.
 
-Replayed: between nothing and all of the idle time under the loading, which later steps do not have. It is the
-recorded steps that differ: nothing of the program gets faster.
+Predicted: from nothing to all of the idle time under the loading, which later steps do not have. Only the recorded
+steps differ: the program itself gets no faster.
 """
 
 from __future__ import annotations

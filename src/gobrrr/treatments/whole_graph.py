@@ -1,11 +1,11 @@
 """Let the compiler keep one graph: nothing in the function that only Python can do.
 
-`torch.where` in place of an `if` on a tensor's value, a tensor in place of `.item()`, no `print` or logging while it
-compiles (`torch.compiler.is_compiling()`, or `torch._dynamo.config.reorderable_logging_functions`).
-`torch.compile(f, fullgraph=True)` makes the first break an error.
+Use `torch.where` in place of an `if` on a tensor's value, a tensor in place of `.item()`, and no `print` or logging
+while it compiles (`torch.compiler.is_compiling()`, or `torch._dynamo.config.reorderable_logging_functions`).
+`torch.compile(f, fullgraph=True)` makes the first graph break an error.
 
-Replayed: between nothing and the finding's stake, which is the host's time in the functions that break and what their
-pointwise chains would save fused. A single graph keeps part of both: its own call, its guards, its kernels.
+Predicted: from nothing to the finding's stake, which is the host's time in the functions that break and what fusing
+their pointwise chains would save. A single graph still costs part of both: its own call, its guards, its kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One arm of a trial: ways stacked on a workload, entered and left as often as both arms are looked at in turns."""
+"""One arm of a trial: ways applied to a workload, entered and left many times because both arms run in turns."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from gobrrr.model.workload import Workload
 from gobrrr.observe.targets import Batches, step_of
-from gobrrr.treatments.framework.way import Way
+from gobrrr.treatments.framework.applying import forward
+from gobrrr.treatments.framework.way import Way, error_line
 
 
 class Unrestored(Exception):
@@ -21,7 +20,7 @@ class Unrestored(Exception):
 
 @dataclass(frozen=True)
 class Entered:
-    """An arm while it is entered. `layers` are the workload and what each way made of it; the last one is run."""
+    """An arm while it is entered. `layers`: the workload and what each way made of it; the last one is run."""
 
     call: Callable[[], Any]
     workload: Workload
@@ -40,30 +39,30 @@ class Arm:
 
     @contextmanager
     def entered(self, *, fresh: bool = False, seen: Callable[[Any], None] | None = None) -> Iterator[Entered]:
-        """Apply the ways, and take them back at the end, also after an exception.
+        """Apply the ways, and undo them at the end, also after an exception.
 
-        `fresh`: a loader begins anew, and goes on where it was the next time. Raises what a way raises, and Unrestored
-        where one can't be taken back.
+        `fresh`: the loader starts again, and continues at its old place the next time. Raises what a way raises, and
+        Unrestored where a way can't be undone.
         """
         stack: list[tuple[Way, AbstractContextManager[Workload]]] = []
         layers = [self.workload]
         try:
             for way in self.ways:
-                made = way.apply(layers[-1], self.kept.setdefault(way.name, {}))
-                layers.append(made.__enter__())
-                stack.append((way, made))
-            run, arguments = step_of(layers[-1], _forward, batches=self._place(layers[-1], fresh), seen=seen)
+                context = way.apply(layers[-1], self.kept.setdefault(way.name, {}))
+                layers.append(context.__enter__())
+                stack.append((way, context))
+            run, arguments = step_of(layers[-1], forward, batches=self._place(layers[-1], fresh), seen=seen)
             yield Entered(lambda: run(*arguments), layers[-1], tuple(layers))
         finally:
             _leave(stack)
 
     def close(self) -> None:
-        """Drop what the ways kept: compiled callables, captured graphs, batches that were made ahead."""
+        """Drop what the ways keep: compiled callables, captured graphs, prefetched batches."""
         self.kept.clear()
         self._batches.clear()
 
     def _place(self, workload: Workload, fresh: bool) -> Batches | None:
-        """Where this arm is in the loader: entering it again does not start the loader's workers again."""
+        """This arm's place in the loader, so that entering the arm again does not restart the loader's workers."""
         if workload.loader is None or fresh:
             return None
         found = self._batches.get(id(workload.loader))
@@ -73,13 +72,13 @@ class Arm:
 
 
 def _leave(stack: list[tuple[Way, AbstractContextManager[Workload]]]) -> None:
-    """Leave all ways, the last one first, even where one of them fails; the first failure is raised at the end."""
+    """Leave all ways, the last one first, even if one fails; raises the first failure at the end."""
     caught = sys.exc_info()
     failed: tuple[Way, BaseException] | None = None
     while stack:
-        way, made = stack.pop()
+        way, context = stack.pop()
         try:
-            made.__exit__(*caught)
+            context.__exit__(*caught)
         except BaseException as error:
             if error is not caught[1] and failed is None:
                 failed = (way, error)
@@ -88,19 +87,13 @@ def _leave(stack: list[tuple[Way, AbstractContextManager[Workload]]]) -> None:
     way, cause = failed
     if not isinstance(cause, Exception):
         raise cause
-    first = (str(cause).strip().splitlines() or [""])[0]
-    raise Unrestored(f"{way.name} could not be taken back: {type(cause).__name__}: {first}") from cause
+    raise Unrestored(f"{way.name} could not be undone: {error_line(cause)}") from cause
 
 
 def ahead(loader: Any) -> int:
-    """How many batches a loader may hold ready: so many steps show nothing of what making one takes."""
+    """How many batches a loader may hold ready: for so many steps the time to make a batch does not show."""
     said = getattr(loader, "ahead", None)
     if isinstance(said, int):
         return max(0, said)
     workers, each = getattr(loader, "num_workers", 0), getattr(loader, "prefetch_factor", None)
     return int(workers) * int(each or 2) if isinstance(workers, int) and workers > 0 else 0
-
-
-def _forward(model: Any, *inputs: Any) -> Any:
-    with torch.no_grad():
-        return model(*inputs)

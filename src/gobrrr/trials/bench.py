@@ -1,4 +1,4 @@
-"""A workload in this process: diagnosed with ways applied to it, and tried. Needs torch."""
+"""Diagnoses a workload in this process with ways applied to it, and runs trials. Needs torch."""
 
 from __future__ import annotations
 
@@ -39,28 +39,26 @@ from gobrrr.trials.candidates import (
 from gobrrr.trials.completing import completed
 from gobrrr.trials.fingerprint import fingerprint
 from gobrrr.trials.looking import PROFILED_S, WINDOW_S, Looking
-from gobrrr.trials.pace import Allowed
-from gobrrr.trials.search import TOGETHER, Stages
+from gobrrr.trials.pace import Allowed, Stages
+from gobrrr.trials.search import TOGETHER
 from gobrrr.trials.trial import run_trial
 
 NEEDS_PROCESS = "needs a process of its own: name the step, as file.py:name"
-
-
 NOT_PUT_BACK = (
-    "the callable was called in this process, and no model, optimizer or tensor is reached from it: what it changes of "
-    "its own was not put back"
+    "gobrrr called the callable in this process and found no model, optimizer or tensor that it reaches: what the call "
+    "changed was not put back"
 )
 UNMEASURED = (
-    f"how fast this CPU can be is not known, and measuring it takes {live.QUICK_S:.0f} s, for which the budget is too "
-    "short: gobrrr machine measures it once, and what is predicted is better for it"
+    f"this CPU's peak speed is not known, and the budget is too short for the {live.QUICK_S:.0f} s that measuring it "
+    "takes: gobrrr machine measures it once, and makes the predictions better"
 )
-FORWARD_ALONE = "an optimizer without loss or step is not used: what was treated is the forward pass alone"
+FORWARD_ALONE = "an optimizer without loss or step is not used: only the forward pass was treated"
 
 
 class Here:
-    """The bench of one process. `alone`: it runs nothing but this workload, and a new one can stand in its place.
+    """Runs the steps in this process. `alone`: the process runs nothing else, and can be replaced by a new one.
 
-    `clock` says ns.
+    `clock` returns ns.
     """
 
     renews = False
@@ -76,7 +74,7 @@ class Here:
         fit, unfit = ways_of(workload)
         self._ways = {way.name: way for way in fit if alone or not way.fresh}
         left = [Untried(way=way.name, why=NEEDS_PROCESS) for way in fit if way.name not in self._ways]
-        self._unfit = (*left, *(Untried(way=one.name, why=one.why) for one in unfit))
+        self._unfit = (*left, *(Untried(way=rejected.name, why=rejected.why) for rejected in unfit))
         self._versions: Versions | None = None
         self._basis: Basis | None = None
         self._predictor: Predictor | None = None
@@ -84,9 +82,9 @@ class Here:
         self._notes: list[str] = found
 
     def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
-        """Diagnose the step with what is kept; the workload is as it was afterwards. What the step raises passes.
+        """Diagnose the step with the kept ways, and restore the workload. Exceptions of the step pass through.
 
-        The fewer of its steps are looked at, the shorter the time. Raises UsageError where it does not suffice.
+        With less time it observes fewer steps. Raises UsageError where the time is too short.
         """
         begin = self._clock()
         once_s = live.QUICK_S if not on_gpu() and not live.is_measured() else 0.0
@@ -126,7 +124,7 @@ class Here:
         )
 
     def _examined(self, kept: Sequence[str], looking: Looking) -> pipeline.Examined:
-        """The step with what is kept, run, profiled and examined."""
+        """Run, profile and examine the step with the kept ways."""
         arm = Arm(self._workload, self._named(kept))
         before = snapshot(self._workload)
         try:
@@ -148,35 +146,37 @@ class Here:
         return pipeline.examine(profile)
 
     def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
-        """One trial of a way, or of several at once, on top of the kept ones or in the place of one of them.
+        """One trial of a way, or of several at once, on top of the kept ways or in place of one of them.
 
-        What leaves one out is tried in its place.
+        A candidate that leaves a way out is tried in place of that way.
         """
         rival = self._ways[instead_of] if instead_of else None
-        made = run_trial(
+        record = run_trial(
             self._workload, self._named(kept), self._way_of(way), instead_of=rival, allowed=allowed,
             progress=self._stages, clock=self._clock,
         )  # fmt: skip
-        made = msgspec.structs.replace(made, treatment=way.treatment, members=way.members, leaves_out=way.leaves_out)
-        hidden = any(hides(one) for one in self._named(kept))
-        return made if instead_of or hidden else self._as_timed(made, way)
+        record = msgspec.structs.replace(
+            record, treatment=way.treatment, members=way.members, leaves_out=way.leaves_out
+        )
+        hidden = any(hides(kept_way) for kept_way in self._named(kept))
+        return record if instead_of or hidden else self._as_timed(record, way)
 
-    def _as_timed(self, made: TrialRecord, way: Candidate) -> TrialRecord:
-        """A trial with what is predicted for the step as long as it was when it was timed: its host may have another
-        speed by then."""
-        if made.timing is None or self._predictor is None or way.expected_ns is None:
-            return made
-        step = made.timing.before_ns
+    def _as_timed(self, record: TrialRecord, way: Candidate) -> TrialRecord:
+        """The trial with its prediction for the step's time during the trial: the host may be faster or slower by
+        then."""
+        if record.timing is None or self._predictor is None or way.expected_ns is None:
+            return record
+        step = record.timing.before_ns
         found = self._predictor.replayed(way.as_if, step)
         if found is None:
-            return made
+            return record
         expected, low, high = (step * part for part in predicted(found))
         return msgspec.structs.replace(
-            made, step_ns=step, replayed_expected_ns=expected, replayed_saving_ns=(low, high)
+            record, step_ns=step, replayed_expected_ns=expected, replayed_saving_ns=(low, high)
         )  # fmt: skip
 
     def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
-        """All kept ways at once, against the step as it was."""
+        """One trial of all kept ways at once, against the step as it was."""
         whole = stacked(self._named(kept))
         return run_trial(self._workload, (), whole, allowed=allowed, progress=self._stages, clock=self._clock)
 
@@ -192,7 +192,7 @@ class Here:
 
 
 def _windows(looking: Looking) -> Any:
-    """How many steps are looked at: few of slow ones."""
+    """Options for how many steps are observed: few where steps are slow."""
     from gobrrr.observe.live.watcher import Options
 
     most = min(Options.most_warmup_s, looking.warmup_s)
@@ -200,7 +200,7 @@ def _windows(looking: Looking) -> Any:
 
 
 def stacked(ways: Sequence[Way]) -> Way:
-    """Several ways as one."""
+    """Several ways as a single one."""
     inwards = sorted(ways, key=lambda way: way.rank)
 
     @contextmanager
@@ -228,7 +228,7 @@ def stacked(ways: Sequence[Way]) -> Way:
 
 
 def nothing(name: str) -> Way:
-    """A way that changes nothing: what is tried in the place of one that is left out."""
+    """A way that changes nothing, tried in place of a way that is left out."""
     return Way(
         name=name, treatment=name, apply=lambda workload, kept: nullcontext(workload), code="", numerics="rounding",
         rank=0,
@@ -243,19 +243,19 @@ def _versions(gobrrr: str) -> Versions:
 
 
 def load(target: str) -> Workload:
-    """The workload that "file.py:callable" or "package.module:callable" names: what it returns, or a step that it is.
+    """The workload that "file.py:callable" or "package.module:callable" names: what the callable returns, or itself as
+    a step.
 
-    Raises UsageError or InputError where there is none; what the call itself raises passes through.
+    Raises UsageError or InputError where there is none; exceptions of the call pass through.
     """
     return workload_of(find_callable(target), target)
 
 
 @contextmanager
 def put_back(target: Workload | Callable[..., Any]) -> Iterator[list[str]]:
-    """The state that a callable reaches, as it is now, is put back at the end: it is called to see what it is.
+    """Puts the state that a callable reaches back at the end, because the callable is called to see what it is.
 
-    Gives notes on what can't be put back, which are complete once it was called. A Workload is not called, and each run
-    of its step puts back what that changes.
+    Yields notes on what can't be put back. A Workload is not called; each run of its step puts its own changes back.
     """
     notes: list[str] = []
     if isinstance(target, Workload) or not callable(target):
@@ -271,7 +271,8 @@ def put_back(target: Workload | Callable[..., Any]) -> Iterator[list[str]]:
 
 
 def workload_of(target: Workload | Callable[..., Any], name: str) -> Workload:
-    """A Workload as it is; a callable is called once: it returns one, or else it ran a step and is the step."""
+    """A Workload as it is. A callable is called once: it returns a Workload, or it ran a step and is the step
+    itself."""
     import torch
 
     if isinstance(target, Workload):
@@ -282,12 +283,12 @@ def workload_of(target: Workload | Callable[..., Any], name: str) -> Workload:
         raise UsageError(f"{name}: a workload is a gobrrr.Workload, a step, or what returns one, not "
                          f"{type(target).__name__}")  # fmt: skip
     check_arguments(target, name)
-    made = target()
-    if isinstance(made, Workload):
-        return made
-    if isinstance(made, torch.nn.Module) or inspect.isroutine(made) or inspect.isgenerator(made):
-        raise UsageError(f"{name} returned a {type(made).__name__} and ran no step; return a gobrrr.Workload")
-    if inspect.iscoroutine(made):
-        made.close()
+    returned = target()
+    if isinstance(returned, Workload):
+        return returned
+    if isinstance(returned, torch.nn.Module) or inspect.isroutine(returned) or inspect.isgenerator(returned):
+        raise UsageError(f"{name} returned a {type(returned).__name__} and ran no step; return a gobrrr.Workload")
+    if inspect.iscoroutine(returned):
+        returned.close()
         raise UsageError(f"{name} is asynchronous and ran nothing")
     return Workload(step=target, name=name)

@@ -1,4 +1,4 @@
-"""A way, or a set of ways, that can be tried, with its prediction. No torch here."""
+"""A way, or a set of ways, that can be tried, with its prediction. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import msgspec
 from gobrrr.treatments.framework.together import Saving
 
 LEAST_SHARE = 0.02
-"""A way that is predicted to save less of the step is not tried, nor put into a set for it; a prediction that grows by
-less changes nothing."""
+"""A way that is predicted to save a smaller share of the step is neither tried nor put into a set, and a prediction
+that grows by less changes nothing. Chosen, not measured."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A way that fits the workload, and its prediction: ns of one step as it is now, per unit of its work.
+    """A way that fits the workload, and its predicted saving in ns of the present step, per unit of work.
 
-    `unpredicted`: nothing predicts it, and the three figures are None. `why_not`: why it isn't worth a trial here, ""
-    where it may be. A set of ways has them as `members`, with what each `adds` to the others, (expected, low, high).
-    `leaves_out`: a kept way, where what is to be tried is the step without it. The other fields are the way's own.
+    `unpredicted`: nothing predicts it, and the three figures are None. `why_not`: why a trial does not pay here, or "".
+    `members`: the ways of a set, and `adds` what each adds to the others, (expected, low, high). `leaves_out`: the kept
+    way without which the step is to be tried. The other fields are those of `Way`.
     """
 
     way: str

@@ -1,4 +1,4 @@
-"""Which way is tried next, and why each of the others is not. Nothing here runs a step."""
+"""Chooses the way to try next, and says why each of the others is not tried. Runs no step."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from gobrrr.trials.candidates import Looked
 from gobrrr.trials.ledger import Ledger, calibrated
 
 BUDGET_S = 300.0
+"""The budget of a search, in seconds, unless the user sets one. Chosen."""
 SECONDS_SHARE, SECONDS_STEPS, SECONDS = 0.1, 100, (4.0, 30.0)
-"""What the timing of one trial may take: a share of the budget or so many steps, within these ends in seconds."""
+"""The time for one trial's timing: a share of the budget, or the time of so many steps, within these bounds in seconds.
+Chosen, not measured."""
 LEAST_STEPS = 40
-"""A trial of a slow step is given the time of so many: with less the rounds are too few to say anything."""
+"""A trial of a slow step gets the time of so many steps: with fewer the rounds can't decide."""
 
 NOT_NAMED = "left out by --only"
+"""The reason for ways that --only does not name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a user may ask for. `only` and `without` name ways or treatments; `seconds` None: by the budget.
+    """The user's options. `only` and `without` name ways or treatments; `seconds` None: by the budget.
 
-    `limit_s`: seconds of silence after which a trial is ended; None: what the process that runs it takes for a hang.
+    `limit_s`: seconds of silence after which a trial is ended; None: the default of the process that runs it.
     """
 
     budget_s: float = BUDGET_S
@@ -39,7 +42,7 @@ class Options:
     limit_s: float | None = None
 
     def trial_s(self, step_ns: float | None) -> float:
-        """What the timing of one trial may take, of a step that takes so long."""
+        """The seconds for one trial's timing, for a step of `step_ns`."""
         step = (step_ns or 0.0) / 1e9
         most = max(SECONDS[1], LEAST_STEPS * step)
         return self.seconds or min(max(SECONDS_SHARE * self.budget_s, SECONDS_STEPS * step, SECONDS[0]), most)
@@ -47,7 +50,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Choice:
-    """A way to try next: with what it is predicted to save, and the kept way that it would stand in place of."""
+    """A way to try next, its predicted saving, and the kept way that it would replace."""
 
     candidate: Candidate
     expected: float | None
@@ -58,7 +61,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial of this run, or one of the ledger that stood for it, with what this run predicted of it, ns of `step`."""
+    """A trial of this run, or of the ledger in its place, with this run's prediction in ns of `step`."""
 
     record: TrialRecord
     expected: float | None
@@ -69,10 +72,11 @@ class Tried:
 class Found:
     """What a search has found so far; complete at any moment.
 
-    `measured`: the step as it was and with all that is kept, ns per unit of work, each as it was timed in turns with
-    another; None where nothing is kept. `faster`: the one over the other, of one trial or, of several one upon the
-    other, multiplied: a host that is slower for a while is slower for both arms of a trial. `apart`: it is of several.
-    `needs_s`: the budget that one trial needs, where this one had room for none.
+    `measured`: the step as it was and with all kept ways, ns per unit of work, each timed in turns with another arm;
+    None where nothing is kept. `faster`: their ratio within one trial, or the product of the ratios of several trials
+    on top of each other: a host that is slow for a while is slow for both arms of a trial. `apart`: it is such a
+    product. `left`: why each other way was not tried. `needs_s`: the budget that one trial needs, where this budget had
+    room for none.
     """
 
     before: Looked
@@ -91,8 +95,8 @@ class Found:
     needs_s: float | None = None
 
     def keep(self, record: TrialRecord) -> None:
-        """The trial of what was kept last, which is in `kept` by now: it measured all of that."""
-        assert record.timing is not None  # nothing helps that was not timed
+        """Take over the times of the trial that measured all ways in `kept`, after the last one was added."""
+        assert record.timing is not None  # only a timed trial can help
         before = self.measured[0] if self.measured is not None else record.timing.before_ns
         self.measured = before, record.timing.after_ns / math.prod(candidate.work for candidate in self.kept)
         self.apart = self.faster is not None
@@ -100,13 +104,13 @@ class Found:
 
 
 def ratio(record: TrialRecord) -> float:
-    """How many times as fast a trial's step became, per unit of work."""
+    """The speedup of a trial's step, per unit of work."""
     assert record.timing is not None
     return record.timing.before_ns / record.timing.after_ns * record.work
 
 
 class Chooser:
-    """Says which way is next, of what a search has found so far."""
+    """Chooses the next way from what a search has found so far."""
 
     def __init__(self, found: Found, options: Options, ledger: Ledger | None) -> None:
         self._found, self._options, self._ledger = found, options, ledger
@@ -117,33 +121,33 @@ class Chooser:
         self._in_doubt: list[str] = []
 
     def take(self, choice: Choice) -> None:
-        """A way has its turn: on top of the same kept ways it has no other, whatever comes of it."""
+        """Note that a way is tried now: on top of the same kept ways it is not tried again."""
         self._taken.add((frozenset(self.base(choice)), choice.candidate.way))
 
     def refuse(self, way: str, tried: Tried) -> None:
-        """A way that was tried and is not kept."""
+        """Note a way that was tried and is not kept."""
         self._refused[way] = tried
 
     def unapplied(self, way: str, why: str) -> None:
-        """A way that turned out not to apply to this workload has no other turn."""
+        """Note a way that turned out not to apply to this workload: it is not tried again."""
         self._unapplied[way] = why
 
     def split(self, candidate: Candidate, unfit: str = "") -> None:
-        """A set that failed: what is left of it without the member that can't be applied, else its halves."""
+        """After a set failed, queue the rest of it without the member that can't be applied, else its halves."""
         candidates = self._found.looked.candidates
         left = sets.without(candidate, unfit, candidates) if unfit else None
         self._parts += sets.halves(candidate, candidates) if not unfit else [left] if left is not None else []
 
     def doubt(self, ways: Sequence[str]) -> None:
-        """Kept members of a set that may not pay: the step is tried without each."""
+        """Note kept members of a set that may not pay: the step is tried without each of them."""
         self._in_doubt += ways
 
     def base(self, choice: Choice) -> list[str]:
-        """The kept ways that a way is tried against: on top of them, or in the place of the one of its treatment."""
+        """The kept ways on top of which a way is tried, including one that it would replace."""
         return [kept.way for kept in self._found.kept]
 
     def ranked(self) -> list[Choice]:
-        """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
+        """The ways that could be tried now, in order; writes to `found.left` why the others are not."""
         choices = [*self._sets(), *self._less()]
         self._found.left = {untried.way: untried.why for untried in self._found.looked.unfit}
         for candidate in self._found.looked.candidates:
@@ -158,21 +162,24 @@ class Chooser:
         return sorted(choices, key=_turn)
 
     def _sets(self) -> list[Choice]:
-        """Sets that could be tried now: none of whose ways was kept, refused or left out by the user."""
+        """Sets that could be tried now: the user left none of their ways out, and none was kept or refused."""
         found = []
         for candidate in (*self._found.looked.sets, *self._parts):
             choice = self.choice(candidate)
-            members = [it for it in self._found.looked.candidates if it.way in candidate.members]
+            members = [member for member in self._found.looked.candidates if member.way in candidate.members]
             free = len(members) == len(candidate.members) and not any(
-                it.way in self._refused or it in self._found.kept or self._out(it) or self._conflict(it, "")
-                for it in members
+                member.way in self._refused
+                or member in self._found.kept
+                or self._out(member)
+                or self._conflict(member, "")
+                for member in members
             )
             if free and (frozenset(self.base(choice)), candidate.way) not in self._taken:
                 found.append(choice)
         return found
 
     def _less(self) -> list[Choice]:
-        """The step without a kept way that may not pay, one at a time."""
+        """Trials of the step without a kept way that may not pay, one at a time."""
         kept = self._found.kept
         less = [
             sets.leaving_out(candidate, kept) for candidate in kept if candidate.way in self._in_doubt and len(kept) > 1
@@ -181,7 +188,7 @@ class Chooser:
         return [choice for choice in found if (frozenset(self.base(choice)), choice.candidate.way) not in self._taken]
 
     def _out(self, candidate: Candidate) -> str:
-        """Why the user or the workload leaves a way out; "" where it is not."""
+        """Why a way is left out by the user or does not apply; "" where neither holds."""
         names, options = {candidate.way, candidate.treatment}, self._options
         if candidate.way in self._unapplied:
             return self._unapplied[candidate.way]
@@ -190,7 +197,7 @@ class Chooser:
         return NOT_NAMED if options.only and not names & set(options.only) else ""
 
     def nothing_left(self) -> str:
-        """Why the search is over where nothing is left to try."""
+        """Why the search ends when nothing is left to try."""
         found, only = self._found, self._options.only
         if not found.left and not found.trials:
             return "no way of any treatment fits this workload"
@@ -199,12 +206,12 @@ class Chooser:
             whys = "; ".join(f"{way}: {why}" for way, why in left.items())
             return f"nothing that --only names can be tried here{': ' if whys else ''}{whys}"
         if only:
-            return "all that --only names was tried or can't be"
+            return "everything that --only names was tried or can't be"
         return f"nothing is left that is predicted to save {units.percent(LEAST_SHARE)} of the step"
 
     def choice(self, candidate: Candidate, step_ns: float | None = None) -> Choice:
-        """A way with its prediction and what the ledger says of such ones. `step_ns`: the step that it is predicted
-        for; None: the one that was looked at."""
+        """A way with its prediction, calibrated by the ledger's errors. `step_ns`: the step's time that the prediction
+        is for; None: as diagnosed."""
         rivals = [kept.way for kept in self._found.kept if kept.treatment == candidate.treatment]
         instead = rivals[0] if len(rivals) == 1 else ""
         if candidate.expected_ns is None or candidate.low_ns is None or candidate.high_ns is None:
@@ -214,16 +221,16 @@ class Chooser:
         errors: list[float] = []
         if self._ledger is not None and looked.versions is not None:
             errors = self._ledger.errors(candidate.treatment, looked.versions.device)
-        told = candidate.expected_ns, candidate.low_ns, candidate.high_ns
+        saving = candidate.expected_ns, candidate.low_ns, candidate.high_ns
         if instead and not looked_anew:
-            told = self._beyond(instead, told)
-        return Choice(candidate, *(told if step is None else calibrated(errors, *told, step)), instead)
+            saving = self._beyond(instead, saving)
+        return Choice(candidate, *(saving if step is None else calibrated(errors, *saving, step)), instead)
 
-    def _beyond(self, instead_of: str, told: tuple[float, float, float]) -> tuple[float, float, float]:
-        """What is predicted beyond a kept way, of a prediction for the step before it, which has both in it."""
+    def _beyond(self, instead_of: str, saving: tuple[float, float, float]) -> tuple[float, float, float]:
+        """The saving beyond a kept way, from a prediction for the step before that way."""
         kept = next(candidate for candidate in self._found.kept if candidate.way == instead_of)
         of = (kept.expected_ns or 0.0, kept.high_ns or 0.0, kept.low_ns or 0.0)
-        expected, low, high = (mine - its for mine, its in zip(told, of, strict=True))
+        expected, low, high = (both - its for both, its in zip(saving, of, strict=True))
         return expected, min(low, expected), max(high, expected)
 
     @property
@@ -231,7 +238,7 @@ class Chooser:
         return LEAST_SHARE * (self._found.looked.step_ns or 0.0)
 
     def _why_not(self, choice: Choice) -> str:
-        """Why a way is not tried now; "" where it is."""
+        """Why a way is not tried now; "" where it can be."""
         candidate = choice.candidate
         if out := self._out(candidate):
             return out
@@ -241,11 +248,11 @@ class Chooser:
         if candidate.way in self._refused:
             return self._still_refused(choice)
         if against := self._conflict(candidate, choice.instead_of):
-            return f"can't stand beside {against}, which was kept"
+            return f"can't be combined with {against}, which was kept"
         if candidate.why_not and not forced:
             return candidate.why_not
         if (better := self._for_the_same_work(candidate)) and not forced:
-            return f"{better}, which was kept, does what it would"
+            return f"{better}, which was kept, does the same work"
         if choice.high is not None and choice.high < self._least and not forced:
             most = max(choice.high, 0.0)
             return f"predicted to save at most {units.duration(most)}" if most > 0 else "predicted to save nothing"
@@ -254,7 +261,7 @@ class Chooser:
         return self._as_refused(choice) if not forced else ""
 
     def _still_refused(self, choice: Choice) -> str:
-        """A way that was tried has another turn only where this run predicts more for it than it did then."""
+        """Why a refused way is not tried again; "" where the prediction has grown since."""
         before, step = self._refused[choice.candidate.way], self._found.looked.step_ns
         if before.record.verdict not in ("no_change", "hurt") or choice.expected is None or before.expected is None:
             return "was tried"
@@ -264,7 +271,7 @@ class Chooser:
         return "" if grown > LEAST_SHARE and not choice.instead_of else "was tried"
 
     def _conflict(self, candidate: Candidate, instead_of: str) -> str:
-        """The kept way that this one can't be kept together with."""
+        """The kept way that this one can't be combined with; "" for none."""
         for kept in self._found.kept:
             if kept.way == instead_of:
                 continue
@@ -275,13 +282,13 @@ class Chooser:
         return ""
 
     def _for_the_same_work(self, candidate: Candidate) -> str:
-        """The kept way that leaves this one nothing to change; "" where there is none."""
+        """The kept way that does this one's work already; "" for none."""
         return next(
             (kept.way for kept in self._found.kept if (kept.treatment, candidate.treatment) in ALTERNATIVES), ""
         )
 
     def _no_better(self, choice: Choice) -> str:
-        """Another way of a treatment that is kept: tried where, beyond that one, it is predicted to save more."""
+        """Why another way of a kept treatment is not tried; "" where it is predicted to save more than the kept one."""
         kept = next(candidate for candidate in self._found.kept if candidate.way == choice.instead_of)
         why = f"another way of {choice.instead_of}, which was kept, and predicted to be no better"
         if choice.expected is None or choice.candidate.as_if == kept.as_if:
@@ -289,13 +296,13 @@ class Chooser:
         return "" if choice.expected > self._least else why
 
     def _as_refused(self, choice: Choice) -> str:
-        """Another way that is predicted the same as one that was measured to save nothing, or too little to be seen."""
+        """Why a way is not tried that is predicted the same as a refused one of its treatment; "" otherwise."""
         candidate = choice.candidate
         for way, tried in self._refused.items():
             record = tried.record
             if record.treatment != candidate.treatment or record.verdict == "unsafe" or record.timing is None:
                 continue
-            was = next((it for it in self._found.looked.candidates if it.way == way), None)
+            was = next((other for other in self._found.looked.candidates if other.way == way), None)
             if was is None or was.as_if != candidate.as_if or choice.expected is None or tried.expected is None:
                 continue
             if choice.expected <= tried.expected + self._least:
@@ -304,15 +311,16 @@ class Chooser:
 
 
 def named(way: str, only: Sequence[str]) -> bool:
-    """Whether a way is asked for, by its own name or its treatment's."""
+    """Whether `only` names a way, by its own name or its treatment's."""
     return way in only or way.partition(":")[0] in only
 
 
 def _turn(choice: Choice) -> tuple[bool, bool, bool, bool, float, float]:
-    """Sets come first, then what is predicted, and of that what makes a step shorter: more work in it only hides.
+    """The sort key of the order of trials.
 
-    Leaving out what may not pay saves nothing but what is kept in vain, and comes after what is predicted to save more
-    than that. What compiles for minutes comes after what does not: the step that it is tried on is the shorter by then.
+    Sets come first, then predicted ways, and among these the ways that make the step shorter before those that do more
+    work per step. Trials that leave a way out come where their expected saving, nothing, puts them. Ways that compile
+    for minutes come after the others, when the step is shorter.
     """
     candidate = choice.candidate
     unpredicted = choice.expected is None and not candidate.leaves_out
@@ -327,7 +335,7 @@ def _turn(choice: Choice) -> tuple[bool, bool, bool, bool, float, float]:
 
 
 def words(trial: TrialRecord) -> str:
-    """A verdict in words that follow a name."""
+    """A verdict in words that can follow a name."""
     return {
         "helped": "helped", "no_change": "changed nothing", "hurt": "hurt",
         "unsafe": "was refused: the numbers differ", "inconclusive": "could not be judged",

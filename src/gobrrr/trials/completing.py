@@ -1,4 +1,4 @@
-"""A step that was handed over alone: the model and the optimizer that it leads to, where there is one of each."""
+"""Finds the model and the optimizer of a step that was given alone, where there is exactly one of each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from gobrrr.treatments.framework.reaching import name_of
 
 
 def completed(workload: Workload) -> tuple[Workload, list[str]]:
-    """The workload with the model and the optimizer that its step leads to, and notes: what was found, or why not.
+    """The workload with the model and the optimizer that its step reaches, and notes on what was found.
 
-    A model is a module with parameters. Of several it is not known which one the step trains: none is taken.
+    A model is a module with parameters. Where the step reaches several, none is taken: it is not known which one it
+    trains.
     """
     if workload.step is None or workload.model is not None or workload.optimizer is not None:
         return workload, []
@@ -25,19 +26,19 @@ def completed(workload: Workload) -> tuple[Workload, list[str]]:
         "model": _only("model", models, workload, notes),
         "optimizer": _only("optimizer", parts.optimizers, workload, notes),
     }
-    taken = [f"{word} ({_named(workload, one)})" for word, one in found.items() if one is not None]
+    taken = [f"{word} ({_named(workload, thing)})" for word, thing in found.items() if thing is not None]
     if taken:
         which = " and its ".join(taken)
-        notes.append(f"found by what the step's code leads to: its {which}; a gobrrr.Workload names them")
+        notes.append(f"found through the step's code: its {which}; a gobrrr.Workload names them")
     return replace(workload, **found), notes
 
 
 def _only(word: str, things: Sequence[Any], workload: Workload, notes: list[str]) -> Any:
     if len(things) > 1:
-        names = ", ".join(_named(workload, one) for one in things)
+        names = ", ".join(_named(workload, thing) for thing in things)
         notes.append(
-            f"the step leads to {len(things)} {word}s ({names}): which one is its own is not known, and what needs it "
-            f"was not tried; return a gobrrr.Workload with {word}="
+            f"the step's code reaches {len(things)} {word}s ({names}): which one is the step's is not known, and ways "
+            f"that need it were not tried; return a gobrrr.Workload with {word}="
         )
     return things[0] if len(things) == 1 else None
 

@@ -1,4 +1,4 @@
-"""What trials and diagnoses cost: the next one is only begun where the budget holds it."""
+"""Estimates of what trials and diagnoses take, so that the next one only begins if the budget has room for it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from gobrrr.trials.candidate import Candidate
 
 
 class Costs:
-    """What the calls of this search took, and what others are expected to, in seconds."""
+    """What the trials and diagnoses of this search took, and what the next ones are expected to take, in seconds."""
 
     CACHED = 0.25
-    """Of the time that compiling took, what it takes again: the compiler has it in its cache. 4 of 48 s and 3 of 25 s
-    were seen; a way beneath it may have changed what is compiled."""
+    """The share of the compile time that compiling again takes, from the compiler's cache. Seen: 4 of 48 s and 3 of 25
+    s; more, because a way applied below may change what is compiled."""
 
     SLOWER, SLOW_S = 8.0, 60.0
-    """How many times as long a way compiles that times each kernel's forms, and at the least how long where nothing was
-    compiled yet: 4 to 19 times and 48 to 139 s were seen."""
+    """How many times as long a way compiles that times the forms of each kernel, and the least time for it where
+    nothing was compiled yet. Seen: 4 to 19 times, and 48 to 139 s."""
 
     def __init__(self) -> None:
         self._plain: list[float] = []
@@ -30,13 +30,13 @@ class Costs:
         self._looks.append(seconds)
 
     def add(self, candidate: Candidate, seconds: float, compile_s: float | None) -> None:
-        """A trial of a way: its seconds, and those of them that went into compiling."""
+        """A trial took `seconds`, of which `compile_s` went into compiling."""
         compiling = min(compile_s or 0.0, seconds) if candidate.compiles else 0.0
         self._plain.append(seconds - compiling)
         self._takes(candidate, compiling)
 
     def ended(self, candidate: Candidate, seconds: float) -> None:
-        """A trial of a way was ended after so long, by the budget: it takes longer than that."""
+        """The budget ended a trial after `seconds`: it takes longer than that."""
         self._takes(candidate, seconds)
 
     def _takes(self, candidate: Candidate, compiling: float) -> None:
@@ -45,16 +45,17 @@ class Costs:
             self._slow |= {candidate.way} if candidate.slow else set()
 
     def of(self, candidate: Candidate, step_s: float) -> float:
-        """A trial of a way, of a step of so many seconds; a way to compile is compiled as long as it was, else as the
-        longest one yet."""
+        """The seconds of a trial of a way, for a step of `step_s`. A way compiles as long as before; a new one as long
+        as the longest so far."""
         return self._trial(step_s, compiles=candidate.compiles) + self._compiling(candidate)
 
     def joined(self, ways: Sequence[Candidate], step_s: float) -> float:
-        """A trial of ways that were tried one by one, against the step as it was, of so many seconds."""
+        """The seconds of a trial of several ways at once that were tried one by one, against the step as it was,
+        `step_s`."""
         return self._trial(step_s, compiles=any(way.compiles for way in ways)) + self._again(ways)
 
     def look(self, ways: Sequence[Candidate]) -> float:
-        """A diagnosis of the step with ways that were tried: the longest so far; it was of no shorter step."""
+        """The seconds of a diagnosis of the step with ways that were tried: as long as the longest so far."""
         return max(self._looks, default=0.0) + self._again(ways)
 
     def _trial(self, step_s: float, *, compiles: bool) -> float:
@@ -67,7 +68,7 @@ class Costs:
     def _compiling(self, candidate: Candidate) -> float:
         if candidate.way in self._compiled or not candidate.compiles:
             return self._compiled.get(candidate.way, 0.0)
-        # all in the time of a way that compiles what it is given as it is
+        # every way in the time of one that does not time the forms of kernels
         each = [took / (self.SLOWER if way in self._slow else 1.0) for way, took in self._compiled.items()]
         if not each:
             return self.SLOW_S if candidate.slow else 0.0

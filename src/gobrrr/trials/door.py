@@ -1,4 +1,4 @@
-"""The library's words for treating: what the subcommands call. Machinery is imported when it is called."""
+"""The library's functions for treating, which the subcommands call. They import the machinery when called."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from gobrrr.model.diagnosis import Diagnosis
     from gobrrr.model.treated import LedgerErrors, Treated
     from gobrrr.model.workload import Workload
-
-    Stages = Callable[[str, int, int], None]
+    from gobrrr.trials.pace import Stages
 
 
 SHOWN, MOST_SHOWN = 40, 4
-"""Characters of a wrong argument, and items of a list."""
+"""Characters of a wrong argument, and items of a list, that an error message shows at most."""
 
 
 def treat(
@@ -37,17 +36,18 @@ def treat(
     stages: Stages | None = None,
     since: float | None = None,
 ) -> Treated:
-    """Diagnose a step, try what is predicted to save most, keep what helps; printing the result prints the table.
+    """Diagnose a step, try the ways with the largest predicted savings, keep what helps; print the result for the
+    table.
 
     `workload`: a Workload, a callable that returns one or runs a step, or the name of such a callable,
-    "file.py:callable". A named one runs in a process of its own, so that a trial that crashes or hangs ends alone.
-    Everything is as it was afterwards; `result.code` is what to paste.
+    "file.py:callable". A named one runs in a process of its own, so that a trial that crashes or hangs ends nothing
+    else. The workload is restored afterwards; `result.code` is the code to paste.
 
-    `budget`: seconds that all of it may take, the diagnosis too, counted from `since` (a time of time.monotonic(); now
-    if None). `only` and `without` name ways or treatments. Trials are kept in `ledger` (a folder; the user's cache),
-    and are not run twice unless `again`. `dry_run`: the order and the predictions, with nothing applied. `limit`:
-    seconds of silence after which a trial is ended. An interrupt ends the search, and what is known so far is returned.
-    Raises UsageError or InputError where there is nothing to treat.
+    `budget`: seconds for everything, including the diagnosis, counted from `since` (a time of time.monotonic(); now if
+    None). `only` and `without` name ways or treatments. Trials are stored in `ledger` (a folder; default: the user's
+    cache), and are not run twice unless `again`. `dry_run`: only the order and the predictions; nothing is applied.
+    `limit`: seconds of silence after which a trial is ended. An interrupt ends the search and returns what is known so
+    far. Raises UsageError or InputError where there is nothing to treat.
     """
     from gobrrr.trials.choosing import Options
     from gobrrr.trials.treat import treat as run
@@ -62,7 +62,7 @@ def treat(
     if isinstance(workload, str) and not names_a_step(workload):
         check_step(workload)
         check_target(workload)
-        raise UsageError(f"{sanitise(workload)} is no step: a step to treat is named file.py:callable")
+        raise UsageError(f"{sanitise(workload)} is not a step: name a step as file.py:callable")
     return run(workload, options, ledger=where, limit_s=limit, stages=stages, begun=since)
 
 
@@ -72,17 +72,17 @@ def _check_seconds(name: str, value: Any) -> None:
 
 
 def _listed(name: str, names: Any) -> tuple[str, ...]:
-    """One name or several."""
+    """One name, or several, as a tuple."""
     if isinstance(names, str):
         return (names,)
     found = tuple(names) if isinstance(names, Iterable) else (None,)
-    if all(isinstance(one, str) for one in found):
+    if all(isinstance(item, str) for item in found):
         return found
     raise UsageError(f"{name} is a list of names, not {_shown(names)}")
 
 
 def _shown(value: Any) -> str:
-    """What was given, where its text is short and nobody's own; else of what type it is."""
+    """A wrong argument in a message: its value where that is plain, else its type."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
@@ -103,14 +103,14 @@ def _folder(name: str, value: Any) -> Path | None:
 
 
 def diagnosis_of(treated: Treated) -> Diagnosis:
-    """The diagnosis that a treatment began with, its trials filled in: for `save` and `html`."""
+    """The diagnosis before treating, with the trials filled in: for `save` and `html`."""
     from gobrrr.trials.treat import diagnosis_of as made
 
     return made(treated)
 
 
 def ledger(folder: str | os.PathLike[str] | None = None) -> LedgerErrors:
-    """How far predicted savings were off from measured ones, by treatment, over the trials of a folder.
+    """How far predicted savings were from measured ones, by treatment, for the trials in a folder.
 
     `folder` None: the user's cache. Raises UsageError where it can't be read.
     """
@@ -119,7 +119,7 @@ def ledger(folder: str | os.PathLike[str] | None = None) -> LedgerErrors:
 
     where = _folder("folder", folder)
     if where is not None and where.exists() and not where.is_dir():
-        raise UsageError(f"{sanitise(str(where))}: is no folder; the trials of a ledger are files in one")
+        raise UsageError(f"{sanitise(str(where))}: is not a folder; a ledger keeps its trials as files in a folder")
     book = Ledger.open(where)
     rows = tuple(book.errors_by_treatment())
     trials, notes = len(book.records), tuple(book.notes)

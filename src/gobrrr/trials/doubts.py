@@ -1,4 +1,4 @@
-"""What a reader must know before the numbers of a treatment: others had the machine, or the step was another one."""
+"""Caveats that a reader must know before the numbers: the machine was busy, or the step's time changed."""
 
 from __future__ import annotations
 
@@ -8,36 +8,39 @@ from gobrrr.model.treated import TrialRecord
 from gobrrr.trials.choosing import Found
 
 DRIFT = 0.1
-"""A step whose time in turns differs by more of it from its time as diagnosed is said to."""
+"""A larger difference between the step's time in a trial and as diagnosed, as a share of it, is reported. Chosen."""
 
 
 def of_treatment(found: Found) -> tuple[str, ...]:
-    """Those of the first diagnosis, then those of the trials that were run now."""
+    """The caveats of the first diagnosis, then those of the trials of this run."""
     return (*found.before.diagnosis.caveats, *_of_trials(found), *_drifted(found))
 
 
 def _run(found: Found) -> list[TrialRecord]:
-    """What was timed in this run."""
+    """The trials that were timed in this run."""
     whole = [found.together] if found.together is not None else []
     return [trial for trial in (*found.trials, *whole) if trial.timing is not None and not trial.from_ledger]
 
 
 def _of_trials(found: Found) -> list[str]:
-    """That others had the processors while trials were timed."""
-    mine = _run(found)
-    busy = [trial for trial in mine if trial.disturbed]
+    """That other processes used the processors while trials were timed."""
+    timed = _run(found)
+    busy = [trial for trial in timed if trial.disturbed]
     if not busy:
         return []
-    worst = max((trial.contention for trial in busy if trial.contention is not None), key=lambda it: it.lost or 0.0)
-    which = "the trial was" if len(mine) == 1 else f"{len(busy)} of {len(mine)} trials were"
+    worst = max(
+        (trial.contention for trial in busy if trial.contention is not None),
+        key=lambda contention: contention.lost or 0.0,
+    )
+    which = "the trial was" if len(timed) == 1 else f"{len(busy)} of {len(timed)} trials were"
     return [
         f"The machine was busy while {which} timed: {worst.in_words()}. On a quiet machine the treatments may save "
-        "less or more than was measured; such a trial is run again another time."
+        "less or more than was measured; such a trial is run again next time."
     ]
 
 
 def _drifted(found: Found) -> list[str]:
-    """Where the step took another time in turns than when it was diagnosed."""
+    """That the step's time in a trial differs from its time as diagnosed."""
     run = _run(found)
     pairs = [
         (trial.step_ns, trial.timing.before_ns) for trial in run if trial.step_ns and trial.timing and not trial.kept
@@ -47,12 +50,12 @@ def _drifted(found: Found) -> list[str]:
     apart = [pair for pair in pairs if abs(pair[1] - pair[0]) > DRIFT * pair[0]]
     if not apart:
         return []
-    diagnosed, timed = max(apart, key=lambda it: max(it) / min(it))
+    diagnosed, timed = max(apart, key=lambda pair: max(pair) / min(pair))
     then, now = units.duration(diagnosed), units.duration(timed)
     again = any(trial.timing is not None and trial.step_ns == trial.timing.before_ns for trial in run)
     which = (
         "The predictions beside the trials are for the step as it was timed." if again
-        else "What is predicted is of the former, what was measured of the latter."
+        else "The predictions are for the former, the measurements of the latter."
     )  # fmt: skip
     return [
         f"The step took {then} when it was diagnosed and {now} when a trial timed it in turns: {_why(found)}. {which}"
@@ -62,5 +65,5 @@ def _drifted(found: Found) -> list[str]:
 def _why(found: Found) -> str:
     before = found.before.diagnosis
     if caveats.of_step(before.threads, before.device_model) or any(trial.disturbed for trial in _run(found)):
-        return "other processes had the machine meanwhile"
+        return "other processes used the machine meanwhile"
     return "the machine became faster or slower meanwhile, or the step does not do the same each time"

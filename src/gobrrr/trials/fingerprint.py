@@ -1,7 +1,7 @@
-"""What makes two workloads the same: the code of the step, the model, what it is called with, the settings.
+"""Identifies a workload by the code of its step, its model, its arguments and torch's settings.
 
-Comments, the values of tensors and where a file lies do not count. Another version of an installed package does
-not tell (torch's is compared beside), nor does what the step reads from a file or the environment while it runs.
+Comments, the values of tensors and the file's location do not count. It does not notice another version of an installed
+package (torch's version is compared separately), nor what the step reads from files or the environment.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.installed import is_users
 
 MOST = 20_000
-"""Values that are read at most: a closure may hold anything."""
+"""Values that are read at most, because a closure may hold anything. Chosen, not measured."""
 
 LONGEST = 1_000
-"""Of a longer list or mapping so many values are read, and how many there are."""
+"""Values of a list or mapping that are read at most, besides its length. Chosen, not measured."""
 
 
 def fingerprint(workload: Workload) -> str:
@@ -48,7 +48,7 @@ class _Reader:
         return self._hash.hexdigest()[:16]
 
     def add(self, name: str, value: Any) -> None:
-        """Take note of a value, once: what was seen is only named."""
+        """Add a value to the hash; an object that was seen before adds only its name."""
         import torch
 
         self._left -= 1
@@ -93,7 +93,7 @@ class _Reader:
             self._items(name, ((_key(key), item) for key, item in list(islice(value.items(), LONGEST))), len(value))
         elif isinstance(value, list | tuple):
             self._items(name, ((str(at), item) for at, item in enumerate(value)), len(value))
-        elif isinstance(value, Set):  # in an order that is the same in every process
+        elif isinstance(value, Set):  # sorted, because the order differs between processes
             self._note(name, "set", len(value), *(sorted(map(_key, value)) if len(value) <= LONGEST else ()))
         elif isinstance(value, type):
             self._class(name, value)
@@ -115,18 +115,18 @@ class _Reader:
 
         common = vars(torch.nn.Module())
         self._note(name, type(model).__qualname__, model.training)
-        for path, one in model.named_modules():
-            self._seen[id(one)] = one
-            self._note(path, type(one).__qualname__, one.training)
-            self._class(path, type(one))
-            for key, value in sorted(vars(one).items()):
+        for path, module in model.named_modules():
+            self._seen[id(module)] = module
+            self._note(path, type(module).__qualname__, module.training)
+            self._class(path, type(module))
+            for key, value in sorted(vars(module).items()):
                 if key not in common:  # the number of heads, a flag, a configuration
                     self.add(key, value)
         for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
             self.add(path, tensor)
 
     def _class(self, name: str, kind: type) -> None:
-        """The methods and plain attributes of a class of the user's own; of an installed one its name alone."""
+        """The methods and plain attributes of a user's class; of an installed one only its name."""
         self._note(name, kind.__module__.removeprefix("_gobrrr_"), kind.__qualname__)
         if _installed(kind.__module__) or kind in self._classes:
             return
@@ -161,7 +161,7 @@ class _Reader:
                 self._global(key, value)
 
     def _home(self, module: ModuleType, names: set[str]) -> None:
-        """What code that uses these names may take from another file of the user's."""
+        """The globals of another user's module that code with these names may use."""
         if _installed(module.__name__):
             return
         for key in sorted(names & set(vars(module))):
@@ -169,7 +169,7 @@ class _Reader:
                 self._global(key, vars(module)[key])
 
     def _global(self, key: str, value: Any) -> None:
-        """A global that the step's code names: of installed packages' functions and classes the name alone."""
+        """A global that the step's code names; of installed functions and classes only the name."""
         if isinstance(value, FunctionType | type) and _installed(value.__module__ or ""):
             self._note(key, value.__module__, value.__qualname__)
         else:
@@ -205,7 +205,7 @@ class _Reader:
             self.add(key, item)
 
     def settings(self) -> None:
-        """What a step's speed depends on beyond its code."""
+        """Settings of torch on which a step's speed depends."""
         import torch
 
         self._note(
@@ -216,7 +216,7 @@ class _Reader:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The global names that a function and those within it use."""
+    """The names that a function and its nested functions use."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -225,7 +225,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _key(value: Any) -> str:
-    """A key in words that are the same in every process."""
+    """A key as text that is the same in every process."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_key, value[:LONGEST]))})"
     text = plain_text(value)
@@ -237,7 +237,7 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 
 def _installed(module: str) -> bool:
-    """Whether a module is one of torch's or of another installed package, by where it lies."""
+    """Whether a module belongs to torch or another installed package, by its file."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if module.startswith("_gobrrr_") or module == "__main__":
         return False

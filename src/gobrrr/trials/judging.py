@@ -1,9 +1,9 @@
-"""Relative errors of two arms against a reference, and what one may be.
+"""Relative errors of two arms against a reference, and the largest error that is allowed.
 
-An arm may be off by four times what the step as it is is off by, sixteen times where a quantity is of a few values (two
-errors of one value say little of their size), or by 16 unit roundoffs. What rounds otherwise may also be off by as many
-times what the step as it is changes by when its parameters are off by one rounding: an ill-conditioned step answers to
-that as it does to any rounding.
+A treated step may be off by four times the error of the original step, by sixteen times where a quantity has few values
+(two errors of one value say little about their size), or by 16 unit roundoffs. A way that changes the rounding may also
+be off by as many times the change of the original step when its parameters are off by one rounding: an ill-conditioned
+step reacts to that as to any rounding.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ import torch
 from gobrrr.model.treated import Errors
 
 TIMES, FEW_TIMES = 4.0, 16.0
+"""How many times the original step's error is allowed: in general, and for a quantity of few values. Chosen."""
 FEW = 64
+"""A quantity with at most so many values has few. Chosen, not measured."""
 ROUNDOFFS = 16.0
+"""Unit roundoffs that are always allowed. Chosen, not measured."""
 MOST = 0.5
-"""A quantity that may be off by more than this of its size tells nothing: rounding alone takes it anywhere."""
+"""A quantity that may be off by a larger share of its size can't be judged: rounding alone may change it that much."""
 SIGMAS = 6.0
-"""Standard errors by which the means of a few runs may differ: their own spread is known badly."""
+"""Standard errors by which the means of a few runs may differ: many, because few runs give a poor estimate of the
+spread. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One quantity: the errors at its worst part, and what is wrong with it, "" for nothing."""
+    """The judgement of one quantity: the errors of its worst part, what is wrong with it, or why it can't be judged."""
 
     errors: Errors | None
     wrong: str = ""
@@ -37,10 +41,10 @@ class Judged:
 
 
 def error(value: Any, reference: Any, scale: Any = None, trimmed: float = 0.0) -> float:
-    """||value - reference|| / ||reference||; of whole numbers the share that differs; infinite where one isn't finite.
+    """||value - reference|| / ||reference||; for integers the share that differs; infinite where one is not finite.
 
-    Not numbers and infinities at the same place are equal. `scale` stands in for a reference that is 0. The largest
-    differences, `trimmed` of all values, are left out.
+    NaNs and infinities at the same place count as equal. `scale` replaces a reference that is 0. The largest
+    differences, a share `trimmed` of all values, are left out.
     """
     if value.shape != reference.shape:
         return math.inf
@@ -64,9 +68,9 @@ def error(value: Any, reference: Any, scale: Any = None, trimmed: float = 0.0) -
 
 
 def joined(parts: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Values of several names, one after another; a list of values of steps as well."""
-    found = [one for name in names for one in (parts[name] if isinstance(parts[name], list) else [parts[name]])]
-    return torch.cat([one.reshape(-1) for one in found])
+    """The values of several names concatenated, where each may be a list with a tensor per step."""
+    found = [tensor for name in names for tensor in (parts[name] if isinstance(parts[name], list) else [parts[name]])]
+    return torch.cat([tensor.reshape(-1) for tensor in found])
 
 
 def judge(
@@ -80,10 +84,10 @@ def judge(
     least: float = 0.0,
     trimmed: float = 0.0,
 ) -> Judged:
-    """One quantity of both arms. `response` is the baseline's with its parameters off by one rounding."""
+    """Judge one quantity of both arms. `response`: the baseline with its parameters off by one rounding."""
     own = error(baseline, reference, baseline, trimmed)
     if math.isinf(own):
-        return Judged(None, unknown=f"{what}: not finite, or of no size, in the step as it is")
+        return Judged(None, unknown=f"{what}: not finite, or zero, in the step as it is")
     off = error(treated, reference, baseline, trimmed)
     answers = error(response, baseline, baseline, trimmed) if response is not None else 0.0
     if math.isinf(answers):
@@ -99,7 +103,7 @@ def judge(
 
 
 def worst(found: Sequence[Judged]) -> Judged:
-    """The part that is farthest from what is allowed."""
+    """The part with the largest error relative to what is allowed."""
     if not found:
         return Judged(None)
 
@@ -117,16 +121,16 @@ def worst(found: Sequence[Judged]) -> Judged:
 
 
 def means_differ(treated: Sequence[float], baseline: Sequence[float], roundoff: float) -> str:
-    """Whether two sets of runs with other random numbers differ by more than chance, in words; "" where they don't."""
+    """How two sets of runs with different random numbers differ by more than chance, in words; "" where they don't."""
     if not all(map(math.isfinite, baseline)):
         return ""
     if not all(map(math.isfinite, treated)):
         return "no longer finite"
     if len(treated) < 2 or len(baseline) < 2:
         return ""
-    mine, theirs = fmean(treated), fmean(baseline)
+    treated_mean, baseline_mean = fmean(treated), fmean(baseline)
     chance = math.sqrt(variance(treated) / len(treated) + variance(baseline) / len(baseline))
-    allowed = SIGMAS * chance + ROUNDOFFS * roundoff * abs(theirs)
-    if abs(mine - theirs) <= allowed:
+    allowed = SIGMAS * chance + ROUNDOFFS * roundoff * abs(baseline_mean)
+    if abs(treated_mean - baseline_mean) <= allowed:
         return ""
-    return f"{mine:.4g} on average, {theirs:.4g} before, where chance makes {allowed:.2g}"
+    return f"{treated_mean:.4g} on average, {baseline_mean:.4g} before, where chance explains {allowed:.2g}"

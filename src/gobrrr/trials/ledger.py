@@ -1,6 +1,7 @@
-"""The ledger: one JSON file a trial, written whole or not at all, and what earlier errors say of a new prediction.
+"""The ledger of trials: one JSON file each, written atomically. Its prediction errors calibrate new predictions.
 
-`$XDG_CACHE_HOME/gobrrr/ledger`, else `~/.cache/gobrrr/ledger`. A file that can't be read is left out with a note.
+It is in `$XDG_CACHE_HOME/gobrrr/ledger`, else `~/.cache/gobrrr/ledger`. Files that can't be read are left out with a
+note.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from gobrrr.system import files
 from gobrrr.system.paths import bytes_without_home
 
 LEAST = 4
-"""Fewer errors of a treatment say nothing of the next one."""
+"""The fewest errors of a treatment that calibrate its next prediction. Chosen, not measured."""
 
 LOW, HIGH = 0.05, 0.95
-"""The quantiles of the errors between which the next one is expected."""
+"""The quantiles of the errors between which the next error is expected."""
 
 
 def folder() -> Path:
-    """Where the ledger is by default; it may not exist yet."""
+    """The default folder; it may not exist yet."""
     return cache.folder().with_name("ledger")
 
 
 @dataclass
 class Ledger:
-    """The trials in a folder, read once; those added since are among them. `notes`: files that were left out."""
+    """The trials in a folder, read once, and those added since. `notes`: files that were left out."""
 
     where: Path
     records: list[TrialRecord] = field(default_factory=list)
@@ -45,26 +46,26 @@ class Ledger:
     @classmethod
     def open(cls, where: Path | None = None) -> Ledger:
         """Read all trials of a folder; none where there is no such folder."""
-        made = cls(where or folder())
+        ledger = cls(where or folder())
         try:
-            paths = files.listed(made.where, end=".json")
-        except NotADirectoryError:  # there are none, and keeping one says why it can't
+            paths = files.listed(ledger.where, end=".json")
+        except NotADirectoryError:  # no trials; writing one will report the error
             paths = []
         except OSError as error:
-            raise UsageError(f"{made.where}: the ledger can't be read: {error.strerror or error}") from None
+            raise UsageError(f"{ledger.where}: the ledger can't be read: {error.strerror or error}") from None
         broken = []
         for path in paths:
             try:
-                made.records.append(decode(files.read(path)))
+                ledger.records.append(decode(files.read(path)))
             except (OSError, ValueError) as error:
                 broken.append((path.name, _reason(error)))
         if broken:
             more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-            made.notes.append(f"left out of the ledger: {broken[0][0]} ({broken[0][1]}){more}")
-        return made
+            ledger.notes.append(f"left out of the ledger: {broken[0][0]} ({broken[0][1]}){more}")
+        return ledger
 
     def add(self, record: TrialRecord) -> None:
-        """Write a trial. Where the folder can't be written that becomes a note: the answer does not depend on it."""
+        """Write a trial. A folder that can't be written becomes a note, because the answer does not depend on it."""
         self.records.append(record)
         name = f"{_slug(record.way)}-{digest(record)}-{secrets.token_hex(4)}.json"
         try:
@@ -77,7 +78,7 @@ class Ledger:
             self.notes += [said] if said not in self.notes else []
 
     def find(self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str) -> TrialRecord | None:
-        """The newest trial of a way on top of the same kept ones, on the same device, torch and workload."""
+        """The newest trial of a way on top of the same kept ways, with the same device, torch version and workload."""
         if versions is None or not fingerprint:
             return None
         return max(self._same(versions, fingerprint, kept, way), key=lambda trial: trial.date, default=None)
@@ -85,13 +86,13 @@ class Ledger:
     def deaths(
         self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str, limit_s: float | None
     ) -> int:
-        """How often trials of a way on top of the same kept ones died, or hung by the same `limit_s`."""
+        """How often trials of a way on top of the same kept ways died, or hung with the same `limit_s`."""
         if versions is None or not fingerprint:
             return 0
         return sum(trial.died and trial.limit_s == limit_s for trial in self._same(versions, fingerprint, kept, way))
 
     def longer_than(self, versions: Versions | None, fingerprint: str, kept: Sequence[str], way: str) -> float:
-        """The seconds after which the newest trial of a way was ended by the budget; 0 where it was not."""
+        """The seconds after which the budget ended the newest trial of a way; 0 where it did not."""
         if versions is None or not fingerprint:
             return 0.0
         last = self.find(versions, fingerprint, kept, way)
@@ -103,16 +104,19 @@ class Ledger:
                 and _key(record.versions, record.fingerprint, record.kept, record.way) == key]  # fmt: skip
 
     def errors(self, treatment: str, device: str) -> list[float]:
-        """(measured - predicted) / step of each trial of a treatment on such a device, by the replay's own prediction.
+        """(measured - predicted) / step for each trial of a treatment on a device, by the replay's own prediction.
 
-        Of trials that were repeated the newest counts.
+        Only the newest of repeated trials counts.
         """
-        mine = [trial for trial in _newest(self.records) if trial.treatment == treatment and trial.versions is not None
-                and trial.versions.device == device]  # fmt: skip
-        return [error for trial in mine if (error := error_of(trial)) is not None]
+        return [
+            error
+            for trial in _newest(self.records)
+            if trial.treatment == treatment and trial.versions is not None and trial.versions.device == device
+            and (error := error_of(trial)) is not None
+        ]  # fmt: skip
 
     def errors_by_treatment(self) -> list[ErrorRow]:
-        """How far predictions were off, treatment by treatment, those with most trials first."""
+        """How far predictions were off, by treatment, those with the most trials first."""
         newest = _newest(self.records)
         rows = [_row(name, [trial for trial in newest if trial.treatment == name])
                 for name in dict.fromkeys(trial.treatment for trial in newest)]  # fmt: skip
@@ -120,7 +124,7 @@ class Ledger:
 
 
 def decode(data: bytes) -> TrialRecord:
-    """A trial from its JSON. Raises ValueError when it is none, or of a format that this is not."""
+    """A trial from its JSON. Raises ValueError where it is not one, or has another format."""
     trial = msgspec.json.decode(data, type=TrialRecord)
     if trial.format != FORMAT:
         raise ValueError(f"format {trial.format}, this gobrrr reads {FORMAT}")
@@ -130,21 +134,22 @@ def decode(data: bytes) -> TrialRecord:
 
 
 def error_of(trial: TrialRecord) -> float | None:
-    """(measured - predicted) / step, by the replay's own prediction; None where one is missing or can't be judged."""
+    """(measured - predicted) / step, by the replay's own prediction; None where either is missing or can't be
+    judged."""
     saving, expected = trial.saving_ns, trial.replayed_expected_ns
     if trial.timing is None or saving is None or expected is None or trial.verdict == "inconclusive":
         return None
     if trial.disturbed:
-        return None  # what it saves beside other processes says nothing of what it saves alone
+        return None  # a saving next to other processes says nothing about a quiet machine
     if trial.instead_of and trial.instead_of not in trial.kept:
-        return None  # of an earlier form: measured without the way that it was to replace, and predicted beyond it
+        return None  # an older record: measured without the way that it replaces, but predicted beyond it
     # the prediction is of the step as it was diagnosed, the measurement of the step as it was timed
     return saving / trial.timing.before_ns - expected / (trial.step_ns or trial.timing.before_ns)
 
 
 def promised_of(trial: TrialRecord) -> tuple[float, float, float] | None:
-    """(measured saving, low, high) of a trial that can be judged, in shares of its step, by the interval that was shown
-    before it; None as for `error_of`, and where no interval was shown."""
+    """(measured saving, low, high) in shares of the step, with the interval that was shown before the trial; None as
+    for `error_of`, and where no interval was shown."""
     saving = trial.saving_ns
     if error_of(trial) is None or trial.timing is None or saving is None or trial.predicted_saving_ns is None:
         return None
@@ -156,12 +161,12 @@ def promised_of(trial: TrialRecord) -> tuple[float, float, float] | None:
 def calibrated(
     errors: Sequence[float], expected: float, low: float, high: float, step: float
 ) -> tuple[float, float, float]:
-    """(expected, low, high) of a saving of a step, its interval widened or narrowed by earlier `errors`.
+    """(expected, low, high) of a saving, its interval widened or narrowed by earlier `errors`.
 
-    With n >= `LEAST` errors the ends are those of the replay's interval and of what the errors' range around
-    `expected` says, blended by n / (n + `LEAST`): after four trials each counts for half. The range always holds an
-    error of 0, so that `expected` stays within the interval and nothing is gained by errors that are alike but large.
-    The larger each error is, the wider the interval.
+    With n >= `LEAST` errors each end is a blend of the replay's interval and of the range of the errors around
+    `expected`, with weight n / (n + `LEAST`) for the errors: after four trials each counts for half. The range always
+    includes an error of 0, so that `expected` stays within the interval, and large errors that are alike do not narrow
+    it. Larger errors make the interval wider.
     """
     n = len(errors)
     if n < LEAST:
@@ -174,14 +179,14 @@ def calibrated(
 
 
 def quantile(values: Sequence[float], at: float) -> float:
-    """A quantile, rounded outwards to one of the values: of few values the extremes."""
+    """A quantile, rounded outwards to one of the values; with few values that is the extreme one."""
     ordered = sorted(values)
     position = at * (len(ordered) - 1)
     return ordered[math.floor(position) if at < 0.5 else math.ceil(position)]
 
 
 def digest(trial: TrialRecord) -> str:
-    """What two trials of the same share."""
+    """A key that repeated trials of the same way on the same workload share."""
     device, torch = (trial.versions.device, trial.versions.torch) if trial.versions is not None else ("", "")
     text = "\n".join((device, torch, trial.fingerprint, *sorted(trial.kept), trial.way))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
@@ -200,18 +205,18 @@ def _newest(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return list(found.values())
 
 
-def _row(name: str, mine: Sequence[TrialRecord]) -> ErrorRow:
-    errors = [100 * abs(error) for trial in mine if (error := error_of(trial)) is not None]
+def _row(name: str, trials: Sequence[TrialRecord]) -> ErrorRow:
+    errors = [100 * abs(error) for trial in trials if (error := error_of(trial)) is not None]
     ratios = [
         trial.saving_ns / trial.replayed_expected_ns
-        for trial in mine
+        for trial in trials
         if error_of(trial) is not None and trial.saving_ns is not None and trial.replayed_expected_ns
     ]
-    promised = [told for trial in mine if (told := promised_of(trial)) is not None]
+    promised = [ends for trial in trials if (ends := promised_of(trial)) is not None]
     return ErrorRow(
         treatment=name,
-        trials=len(mine),
-        helped=sum(trial.verdict == "helped" for trial in mine),
+        trials=len(trials),
+        helped=sum(trial.verdict == "helped" for trial in trials),
         predicted=len(errors),
         median_points=median(errors) if errors else None,
         p90_points=quantile(errors, 0.9) if errors else None,

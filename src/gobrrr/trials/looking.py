@@ -1,4 +1,4 @@
-"""Looking at a step within a budget: how many steps of it are looked at, and whether that fits at all."""
+"""Diagnosing a step within a budget: how many steps are observed, and whether the budget has room for them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from statistics import median
 from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.trials import pace
-
-Stages = Callable[[str, int, int], None]
+from gobrrr.trials.pace import Stages
 
 WARMING, TIMING, RECORDING = "warming up", "timing without the profiler", "profiling"
-"""The parts, as a watcher calls them."""
+"""The stages of a diagnosis, by the watcher's names."""
 
 WARMUP, WINDOW, PROFILED, LOOKED = 3, 3, 2, 2
-"""The fewest steps of each part of looking at a step (observe.live.watcher): they are 10."""
+"""The fewest steps of each stage of a diagnosis (observe.live.watcher), 10 in total."""
 
 ONCE_SHARE = 0.25
-"""Of the time that is left, what may go to what is measured once on a machine: its ceilings."""
+"""The share of the time left that measuring the machine's ceilings, once per machine, may take. Chosen."""
 
 WARMUP_SHARE = 0.1
+"""The share of the time that warming up may take. Chosen, not measured."""
 WINDOW_S, PROFILED_S = 2.0, 1.0
-"""What timing without the profiler and recording may take, beyond their fewest steps: ten steps of 200 ms, and five."""
+"""Seconds that timing without the profiler and recording may take beyond their fewest steps: ten and five steps of 200
+ms."""
 
 ROUND_S = 10.0
-"""A budget is named in whole tens of seconds."""
+"""Budgets that a message suggests are multiples of this."""
 
 
 def _left(stage: str, done: int) -> int | None:
-    """How many steps are still needed at the least, after so many of a part; None where a part has none to count."""
+    """The fewest steps that are still needed after `done` steps of a stage; None where a stage counts no steps."""
     if stage == WARMING:
         return max(WARMUP - done, 0) + WINDOW + PROFILED + LOOKED
     if stage == TIMING:
@@ -41,14 +42,14 @@ def _left(stage: str, done: int) -> int | None:
 
 
 GROWS = pace.GRACE + WARMUP_SHARE
-"""Of what a budget is larger by, so much goes to waiting for a compiler and to warming up, and not to a trial."""
+"""The share of an increase of the budget that goes to waiting for a compiler and to warming up, not to a trial."""
 
 
 def enough(seconds: float, budget_s: float = math.inf, once_s: float = 0.0) -> float:
-    """The budget to give where so many seconds are needed, of which `budget_s` was too short.
+    """The budget to suggest where `seconds` are needed and `budget_s` was too short.
 
-    `once_s`: what is measured once on the machine as soon as a budget has room for it. It was not yet, so that a larger
-    budget also pays for that.
+    `once_s`: the time of a measurement that is still due on this machine: a larger budget has room for it, and pays for
+    it too.
     """
     needs = _rounded(min(seconds, budget_s) + max(seconds - budget_s, 0.0) / (1.0 - GROWS))
     return _rounded(needs + once_s / (1.0 - GROWS)) if 0 < once_s <= ONCE_SHARE * needs else needs
@@ -59,10 +60,11 @@ def _rounded(seconds: float) -> float:
 
 
 class Looking:
-    """Progress of looking at a step, which ends as soon as its steps show that the time does not suffice.
+    """Progress of a diagnosis, which ends as soon as its steps show that the time is too short.
 
-    `within_s` is what looking may take, `spent_s` what was spent before it. `first`: a trial has to fit behind it; that
-    none will is said at once, in the names of the stages. `once_s`: what is to be measured once on this machine.
+    `within_s`: seconds for the diagnosis; `spent_s`: seconds spent before it. `first`: a trial has to follow; the names
+    of the stages say so at once where the budget has no room for one. `once_s`: the time of a measurement that is still
+    due on this machine.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class Looking:
         self._once, self.measuring_s = once_s, 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Pass a stage on. Raises UsageError where the steps that are still needed don't fit."""
+        """Pass a stage on. Raises UsageError where there is no time for the steps that are still needed."""
         left = _left(stage, done)
         if left is not None:
             now = self._clock()
@@ -88,7 +90,7 @@ class Looking:
             self._stages(f"{stage}{self._needs}", done, total)
 
     def _check(self, left: int, elapsed: float) -> None:
-        # the first step has what happens once in it: only where not even another one fits it says enough
+        # the first step includes one-time work: it only counts where not even one more step fits
         settled = self._steps[1:]
         step_s = median(settled or self._steps)
         budget = self._spent + self._within
@@ -106,12 +108,12 @@ class Looking:
 
     @property
     def warmup_s(self) -> float:
-        """What the warm-up may take, where something is compiled in it or the steps become faster and faster."""
+        """Seconds for the warm-up, which compiling or steps that still get faster prolong."""
         return WARMUP_SHARE * self._within
 
     @contextmanager
     def once(self) -> Iterator[bool]:
-        """Whether what is measured once on a machine has room; what it takes then is in `measuring_s`."""
+        """Yields whether there is time for the measurement that is due once; its time goes to `measuring_s`."""
         begin = self._clock()
         yield self._once <= ONCE_SHARE * (self._within - (begin - self._began))
         self.measuring_s += self._clock() - begin

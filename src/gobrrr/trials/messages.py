@@ -1,4 +1,4 @@
-"""What is said between the process that searches and the one that runs steps: JSON, one line a message."""
+"""Messages between the process that searches and the one that runs steps: JSON, one line each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Open(msgspec.Struct, frozen=True, tag=True):
 
 
 class Look(msgspec.Struct, frozen=True, tag=True):
-    """Diagnose the step with these ways in so many seconds; `spent_s`: what was spent before."""
+    """Diagnose the step with the kept ways within `within_s` seconds; `spent_s`: seconds spent before."""
 
     kept: tuple[str, ...]
     within_s: float
@@ -26,7 +26,7 @@ class Look(msgspec.Struct, frozen=True, tag=True):
 
 
 class Try(msgspec.Struct, frozen=True, tag=True):
-    """Try a way on top of these, or in the place of one of them."""
+    """Try a way on top of the kept ways, or in place of one of them."""
 
     kept: tuple[str, ...]
     way: Candidate
@@ -35,18 +35,18 @@ class Try(msgspec.Struct, frozen=True, tag=True):
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
-    """Measure these ways at once, against the step as it was."""
+    """Measure the kept ways at once, against the step as it was."""
 
     kept: tuple[str, ...]
     allowed: Allowed
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True):
-    """The workload is there."""
+    """The answer to Open: the workload is loaded."""
 
 
 class Told(msgspec.Struct, frozen=True, tag=True):
-    """Progress: the stage, how much of it is done, how much there is. It is alive."""
+    """Progress: the stage, how much of it is done, how much there is. It also shows that the process is alive."""
 
     stage: str
     done: int
@@ -66,7 +66,7 @@ class Tried(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """It can't be done, in one line. `bug`: by a fault of gobrrr's own."""
+    """The request failed: one line says why. `bug`: through a bug of gobrrr."""
 
     why: str
     bug: bool = False
@@ -80,7 +80,7 @@ _answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 def encode(message: Request | Answer) -> bytes:
-    """One line."""
+    """A message as one line."""
     return msgspec.json.encode(message, enc_hook=plain_number) + b"\n"
 
 

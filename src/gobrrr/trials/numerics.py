@@ -1,8 +1,9 @@
-"""What ways do to the numbers of a workload: both arms take some steps from the same state and the same random numbers.
+"""What ways change in the numbers of a workload: both arms take some steps with the same state and random numbers.
 
-The reference is a copy in float64 where the workload is a model (with a loss and an optimizer), in float32 where that
-is impossible and the model holds less, else the step as it is, run twice. What draws random numbers is first held
-against itself with the same ones; where a way draws others, only the means of several runs can be compared.
+The reference is a copy in float64 where the workload is a model (with a loss and an optimizer); in float32 where that
+is impossible and the model has a lower precision; else a second run of the original step. A step that draws random
+numbers is first compared with itself using the same numbers; where a way draws different ones, only the means of
+several runs can be compared.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ from gobrrr.trials.reference import lower_than_float32, possible, reference, rel
 from gobrrr.trials.rounding import roundoff_of
 
 SEED, OTHER_SEED, RUNS = 20_240_501, 77_001, 4
+"""The seed of all runs, the first of the other seeds, and the runs of each arm whose means are compared. Chosen."""
 ILL = 0.1
-"""A step as it is that is off by more than this of itself can't be compared with anything."""
+"""An original step whose own error is a larger share of its size can't be compared with anything. Chosen."""
 STRANGE = 1e-2
-"""A reference farther than this from arms of float32 computes something else."""
+"""A reference that differs more from a float32 step computes something else. Chosen, not measured."""
 FEW_NAMES = 3
+"""Parameter names that a message lists at most."""
 NOTABLE = 1e-3
-"""An error over this that is allowed asks for a word on why."""
+"""A larger error that is allowed is explained. Chosen, not measured."""
 
 UNKEPT = (
-    "the step keeps something that is not put back, or draws random numbers of its own; give Workload(reset=...), which"
-    " puts it back"
+    "the step keeps state that gobrrr does not put back, or draws its own random numbers; give Workload(reset=...) to "
+    "put it back"
 )
 SEEDED = "the step sets its own seed, and this way draws other random numbers from it: try it without that seed"
 
@@ -56,9 +59,9 @@ def compare(
     few: bool = False,
     most_s: float = math.inf,
 ) -> Numerics:
-    """Compare both arms over some steps. What the arms raise passes through; the workload is then as they left it.
+    """Compare both arms over some steps. Exceptions of the arms pass through; the workload stays as they leave it.
 
-    `few`: in as few runs as tell something, without a reference in float64, which may take `most_s` seconds otherwise.
+    `few`: use as few runs as possible, and no reference in float64, which may otherwise take `most_s` seconds.
     """  # fmt: skip
     return _Comparison(workload, before, after, way, snapshot, steps, few, most_s).result()
 
@@ -71,14 +74,14 @@ class _Comparison:
         self._workload, self._before, self._after, self._way = workload, before, after, way
         self._snapshot, self._steps, self._few, self._most_s = snapshot, steps, few, most_s
         self._terms = 1
-        self._like: Observed | None = None  # steps of one batch, where the step as it is has no more
+        self._like: Observed | None = None  # the original step's values, where it works on one batch
         self._generators = parts_of(workload).generators
         self._draws = False  # whether the last run drew a random number
         self._roundoffs = {False: 0.0, True: 0.0}
         self._exact = way.numerics == "none"
 
     def result(self) -> Numerics:
-        """The record."""
+        """Compare, and make the record."""
         baseline = self._run(self._before)
         self._like = baseline if _times(self._before) == 1 else None
         draws = self._draws
@@ -97,18 +100,18 @@ class _Comparison:
         if own > ILL:
             why = f"two runs of the step as it is differ by {own:.2g} of their size, from the same state"
             return self._record("none", None, f"{why}: {UNKEPT}")
-        self._exact = self._exact and own == 0.0  # a step that rounds otherwise each time may do so
+        self._exact = self._exact and own == 0.0  # a step that is not reproducible may round differently
         rounds = self._way.numerics == "rounding"
         asked = rounds or kind == "baseline"
         response = self._response(rounds) if asked and not self._few else None
         found = self._judged(treated, baseline, truth, response)
-        if asked and self._few and any(one.wrong for one in found.values()):
+        if asked and self._few and any(part.wrong for part in found.values()):
             response = self._response(rounds)
             found = self._judged(treated, baseline, truth, response)
-        if self._exact and kind != "baseline" and any(one.wrong for one in found.values()):
+        if self._exact and kind != "baseline" and any(part.wrong for part in found.values()):
             self._exact = self._own_noise(baseline, self._run(self._before)) == 0.0
             found = self._judged(treated, baseline, truth, response)
-        if draws and any(one.wrong for one in found.values()) and self._draws_otherwise(treated, baseline, response):
+        if draws and any(part.wrong for part in found.values()) and self._draws_otherwise(treated, baseline, response):
             if random:
                 return self._means()
             if seeds_itself(lambda seed: self._run(self._before, seed=seed)):
@@ -118,7 +121,7 @@ class _Comparison:
     # -- runs
 
     def _run(self, arm: Arm, *, seed: int = SEED, nudge: float = 0.0) -> Observed:
-        """Some steps of an arm from the snapshot."""
+        """Run some steps of an arm from the snapshot."""
         self._snapshot.restore()
         seeded(seed)
         watch = Watch(self._workload, _times(arm), self._like)
@@ -135,12 +138,12 @@ class _Comparison:
         return found
 
     def _random(self, baseline: Observed) -> bool:
-        """Whether other random numbers make another result."""
+        """Whether different random numbers change the result."""
         other = self._run(self._before, seed=OTHER_SEED)
         return self._own_noise(baseline, other) > judging.ROUNDOFFS * self._roundoffs[False]
 
     def _own_noise(self, observed: Observed, other: Observed) -> float:
-        """The largest difference between two runs of the step as it is."""
+        """The largest difference between two runs of the original step."""
         found = self._judged(observed, observed, other, None)
         errors = [part.errors.treated for part in found.values() if part.errors is not None]
         return max((error for error in errors if error is not None), default=0.0)
@@ -158,19 +161,20 @@ class _Comparison:
         return "baseline", None
 
     def _in(self, dtype: Any) -> Observed | None:
-        """Some steps of a copy; None where there is no room for one, or the model can't be copied or run that way."""
+        """Run some steps of a copy in `dtype`; None where memory is short, or the model can't be copied or run in
+        it."""
         self._snapshot.restore()
         seeded(SEED)
         watch = Watch(self._workload)
         try:
             with reference(self._workload, dtype, watch.seen, self._most_s) as (call, twin):
                 return watch.run(call, twin, self._steps)
-        except Exception:  # the copy may fail in any way that the user's code can
+        except Exception:  # the copy runs the user's code, which may raise anything
             release()
             return None
 
     def _plausible(self, baseline: Observed, truth: Observed) -> bool:
-        """Whether the reference computes the same thing: close to it, where the step is precise."""
+        """Whether the reference computes the same thing: it is close to the original step."""
         found = self._judged(baseline, baseline, truth, None)
         limit = max(STRANGE, 64 * self._roundoffs[False])
         parts = [found.get(name) for name in ("output", "loss", "gradients")]
@@ -178,24 +182,28 @@ class _Comparison:
         return bool(errors) and all((error.treated or 0.0) <= limit for error in errors)
 
     def _response(self, rounds: bool) -> Observed:
-        """The step as it is with its parameters off by one rounding of the lowest type in play: what rounding does.
+        """The original step with its parameters off by one rounding of the lowest precision in use: the effect of
+        rounding.
 
-        A step that is held against itself has no other measure of its own error.
+        A step that is compared with itself has no other measure of its own error.
         """
         lowest = max(self._roundoffs.values()) if rounds else self._roundoffs[False]
         return self._run(self._before, nudge=lowest or 2.0**-24)
 
-    # -- what follows
+    # -- judging
 
     def _draws_otherwise(self, treated: Observed, baseline: Observed, response: Observed | None) -> bool:
-        """Whether the first step differs already: else the same numbers were drawn, and what differs is wrong."""
-        if self._way.numerics == "none" and self._way.rank < INPUT:  # batches made ahead or elsewhere draw otherwise
+        """Whether the first step differs already: if not, the same random numbers were drawn, and a difference is an
+        error."""
+        if (
+            self._way.numerics == "none" and self._way.rank < INPUT
+        ):  # prefetching and workers draw random numbers in another order
             return False
         held = [None if observed is None else _first_step(observed) for observed in (treated, baseline, response)]
         assert held[0] is not None
         assert held[1] is not None
         found = self._judged(held[0], held[1], held[1], held[2])
-        return any(one.wrong for one in found.values())
+        return any(part.wrong for part in found.values())
 
     def _judged(
         self, treated: Observed, baseline: Observed, truth: Observed, response: Observed | None
@@ -206,12 +214,12 @@ class _Comparison:
 
     def _said(self, kind: Kind, found: dict[str, Judged], treated: Observed, baseline: Observed) -> Numerics:
         frozen = _frozen(treated, baseline)
-        wrong = [frozen] if frozen else [one.wrong for one in found.values() if one.wrong]
-        unknown = [one.unknown for one in found.values() if one.unknown]
+        wrong = [frozen] if frozen else [part.wrong for part in found.values() if part.wrong]
+        unknown = [part.unknown for part in found.values() if part.unknown]
         shape = _other_shape(treated, baseline)
         if shape:
             wrong.insert(0, shape)
-        errors = {name: one.errors for name, one in found.items()}
+        errors = {name: part.errors for name, part in found.items()}
         vague = [name for name, error in errors.items() if error is not None and (error.allowed or 0.0) > judging.MOST]
         errors |= dict.fromkeys(vague)
         nothing = errors["output"] is None and errors.get("loss") is None
@@ -229,32 +237,33 @@ class _Comparison:
         if all(error is None for error in errors.values()):
             why = "the step returns nothing and changes nothing that is known: there is nothing to compare"
             return self._record("none", None, why, errors, changed)
-        told = [one for one in vague if one != "change"]
-        words = [f"of {_listed(told)} any rounding changes half: nothing is said of that"] if told else []
-        lower = self._roundoffs[True] > self._roundoffs[False]  # then it is what the way is for
+        unjudged = [name for name in vague if name != "change"]
+        words = [f"{_listed(unjudged)} can't be judged: any rounding changes half of the size"] if unjudged else []
+        lower = self._roundoffs[True] > self._roundoffs[False]  # a lower precision is the way's purpose
         words += [why] if (why := "" if lower else _why_allowed(kind, errors)) else []
         words += ["its steps are slow: few runs were compared, and none in float64"] if self._few else []
         return self._record(kind, True, "; ".join(words), errors, changed)
 
     def _means(self) -> Numerics:
-        """Runs with several random numbers of both arms: what draws otherwise can agree on average alone."""
+        """Compare the means of runs with several seeds: arms that draw different random numbers agree only on
+        average."""
         self._steps = 1 if self._few else self._steps
         runs: dict[bool, list[Observed]] = {False: [], True: []}
         for seed in range(OTHER_SEED, OTHER_SEED + RUNS):
             for treated, arm in ((False, self._before), (True, self._after)):
                 runs[treated].append(self._run(arm, seed=seed))
-        mine, theirs = (_scalars(runs[side]) for side in (True, False))
+        own, others = (_scalars(runs[side]) for side in (True, False))
         roundoff = max(self._roundoffs.values())
         wrong = [
             f"{name} is {why}"
-            for name in theirs
-            if name in mine and (why := judging.means_differ(mine[name], theirs[name], roundoff))
+            for name in others
+            if name in own and (why := judging.means_differ(own[name], others[name], roundoff))
         ]
         frozen = _frozen(runs[True][0], runs[False][0])
         changed = _changed(runs[True][0], runs[False][0])
         if frozen or wrong:
             return self._record("baseline", False, frozen or wrong[0], None, changed)
-        if not set(mine) & set(theirs):
+        if not set(own) & set(others):
             return self._record("none", None, "it draws other random numbers, and returns nothing to average", {})
         why = f"it draws other random numbers: only means over {RUNS} runs were compared"
         return self._record("baseline", True, why, None, changed)
@@ -277,20 +286,20 @@ class _Comparison:
         return self._record("none", True, f"{why} was looked at", None, changed)
 
     def _fewer_bits(self, kind: Kind, baseline: Observed, treated: Observed, truth: Observed) -> Numerics:
-        """What is kept in fewer bits is off by more than rounding: by how much is said, and more than ILL is wrong."""
+        """Judge a way that computes in fewer bits: report the error, and call more than ILL wrong."""
         found = self._judged(treated, baseline, truth, None)
-        errors = {name: one.errors for name, one in found.items()}
-        wrong, told = _other_shape(treated, baseline), errors.get("output")
-        if told is None:
+        errors = {name: part.errors for name, part in found.items()}
+        wrong, output = _other_shape(treated, baseline), errors.get("output")
+        if output is None:
             return self._record("none", None, "it computes in fewer bits, and there is nothing to compare", errors)
-        if not wrong and told.treated is None:
+        if not wrong and output.treated is None:
             wrong = "the output: no longer finite"
-        elif not wrong and told.treated is not None and told.treated > ILL:
-            wrong = f"the output off by {told.treated:.2g} of its size, which is more than fewer bits explain"
+        elif not wrong and output.treated is not None and output.treated > ILL:
+            wrong = f"the output off by {output.treated:.2g} of its size, which is more than fewer bits explain"
         if wrong:
             return self._record(kind, False, wrong, errors)
-        own = f", the step as it is by {told.baseline:.1g}" if told.baseline else ""
-        why = f"it computes in fewer bits: the output is off by {told.treated:.1g}{own}"
+        own = f", the step as it is by {output.baseline:.1g}" if output.baseline else ""
+        why = f"it computes in fewer bits: the output is off by {output.treated:.1g}{own}"
         return self._record(kind, True, why, errors)
 
     def _record(
@@ -315,13 +324,13 @@ class _Comparison:
 
 
 def _why_allowed(kind: Kind, errors: dict[str, Errors | None]) -> str:
-    """Why an error that is no small one is allowed; "" for small ones."""
+    """Why an error over NOTABLE is allowed; "" for smaller ones."""
     large = {
         name: error for name, error in errors.items() if name != "change" and error and (error.treated or 0) > NOTABLE
     }
     if not large:
         return ""
-    name = max(large, key=lambda one: large[one].treated or 0.0)
+    name = max(large, key=lambda quantity: large[quantity].treated or 0.0)
     worst = large[name]
     assert worst is not None
     off, own = worst.treated or 0.0, worst.baseline or 0.0
@@ -333,21 +342,21 @@ def _why_allowed(kind: Kind, errors: dict[str, Errors | None]) -> str:
 
 
 def _largest(workload: Workload, baseline: Observed, *, parameters: bool) -> int:
-    """Values of the largest tensor that is known to be there to be summed; of parameters as well where that is asked:
-    what a step of the user's own sums is not known."""
+    """The size of the largest known tensor that the step may sum, of `parameters` too if asked: it is not known what a
+    user's own step sums."""
     parts = parts_of(workload)
     held = [
         *parts.tensors,
         *(output[0] for output in baseline.outputs.values()),
-        *(one[0] for one in baseline.returned.values()),
+        *(steps[0] for steps in baseline.returned.values()),
     ]
     if parameters:
         held += [parameter for module in parts.modules for parameter in module.parameters()]
-    return max((one.numel() for one in held), default=1)
+    return max((tensor.numel() for tensor in held), default=1)
 
 
 def _first_step(observed: Observed) -> Observed:
-    """What the first step gave; what is known at the end alone is left out."""
+    """The values of the first step, without those that are only known at the end."""
 
     def first(held: dict[str, list[Any]]) -> dict[str, list[Any]]:
         return {name: values[:1] for name, values in held.items()}
@@ -356,8 +365,8 @@ def _first_step(observed: Observed) -> Observed:
 
 
 def _frozen(treated: Observed, baseline: Observed) -> str:
-    """Which parameters and buffers the step as it is changes and the treated one does not; "" for none."""
-    names = [name for name, one in baseline.changed.items() if one and treated.changed.get(name) is False]
+    """Names the parameters and buffers that the original step changes and the treated one does not; "" for none."""
+    names = [name for name, moved in baseline.changed.items() if moved and treated.changed.get(name) is False]
     if not names:
         return ""
     more = f" and {len(names) - FEW_NAMES} more" if len(names) > FEW_NAMES else ""
@@ -365,17 +374,17 @@ def _frozen(treated: Observed, baseline: Observed) -> str:
 
 
 def _changed(treated: Observed, baseline: Observed) -> bool | None:
-    names = [name for name, one in baseline.changed.items() if one and name in treated.changed]
+    names = [name for name, moved in baseline.changed.items() if moved and name in treated.changed]
     return all(treated.changed[name] for name in names) if names else None
 
 
 def _times(arm: Arm) -> int:
-    """How many times the workload's batch a step of an arm works on."""
+    """How many of the workload's batches one step of an arm processes."""
     return round(math.prod(way.work for way in arm.ways))
 
 
 def _trains(found: Observed) -> bool:
-    """Whether a step updates parameters, or asks for their gradients."""
+    """Whether a step updates parameters, or computes their gradients."""
     return bool(found.gradients or any(found.changed.values()))
 
 
@@ -388,7 +397,7 @@ def _other_shape(treated: Observed, baseline: Observed) -> str:
 
 
 def _scalars(runs: Sequence[Observed]) -> dict[str, list[float]]:
-    """Numbers that stand for each run: the losses, and size and mean of each output."""
+    """Numbers that summarise each run: the losses, and the size and mean of each output."""
     found: dict[str, list[float]] = {}
     for run in runs:
         for number, loss in enumerate(run.losses.get("", ())):
@@ -403,7 +412,7 @@ def _scalars(runs: Sequence[Observed]) -> dict[str, list[float]]:
 
 
 def _nudge(workload: Workload, relative: float) -> None:
-    """Parameters off by one rounding, up or down by chance: of their own type where that is the coarser one."""
+    """Moves parameters by one rounding, randomly up or down: of their own type where that is coarser."""
     for number, tensor in enumerate(parameters_of(workload).values()):
         if not tensor.is_floating_point():
             continue

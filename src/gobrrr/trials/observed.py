@@ -1,7 +1,7 @@
-"""What some steps of an arm gave: outputs, losses, gradients, and how the parameters changed. All are copies.
+"""The values of some steps of an arm: outputs, losses, gradients, and the change of the parameters. All are copies.
 
-From step to step the rows of the inputs are rolled in place: what looks at its inputs only once, a captured graph for
-example, gives other numbers then.
+The rows of the inputs are rolled in place between steps, so that an arm which reads its inputs only once, such as a
+wrongly captured graph, gives different numbers.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from gobrrr.observe.live.state.snapshot import write
 MOST_PARAMETERS = 16
 MOST_BUFFERS = 8
 MOST_VALUES = 1 << 18
-"""Values of one tensor of one step that are compared, chosen evenly."""
+"""Parameters, buffers, and values of one tensor in one step that are compared at most, chosen evenly."""
 DEEPEST = 6
+"""Levels of a nested output that are searched for tensors."""
 
 
 @dataclass
 class Observed:
-    """Values by name, one entry a step: what the model gave, what the step returned, sampled gradients.
+    """Values by name, with one entry per step: the model's outputs, what the step returned, sampled gradients.
 
-    `change` is the parameters' and buffers' at the end less at the begin; `changed` whether any value is another,
-    `sizes` what they were in size. `shapes` are of what was returned, `given` those of the model's output; `roundoff`
-    is the largest unit roundoff among the types of what was returned. Losses are under "".
+    `change`: parameters and buffers at the end less at the begin; `changed`: whether any value differs; `sizes`: their
+    norms before. `shapes`: of what the step returned; `given`: of the model's outputs. `roundoff`: the largest unit
+    roundoff among the returned types. Losses are under "".
     """
 
     outputs: dict[str, list[Any]] = field(default_factory=dict)
@@ -47,11 +48,11 @@ class Observed:
 
 
 class Watch:
-    """Looks at steps. `names` are of the parameters and buffers to look at, the same ones in every arm.
+    """Observes steps, with the same parameters and buffers in every arm.
 
-    `times`: how many times the workload's batch a step works on, one behind the other: of what is as many times as
-    large in one dimension the part of the first batch is looked at. `like`: the same of one batch, which tells the
-    dimension; else it is the first that has as many rows.
+    `times`: how many of the workload's batches one step processes, concatenated: of a tensor that is as many times as
+    large in one dimension only the first batch's part is used. `like`: the values for one batch, which tell the
+    dimension; without them it is the first with a matching size.
     """
 
     def __init__(self, workload: Workload, times: int = 1, like: Observed | None = None) -> None:
@@ -63,31 +64,31 @@ class Watch:
         self._parameters: dict[str, Any] = {}
 
     def seen(self, output: Any) -> None:
-        """The model's output, when the gradients are there."""
-        for name, one in named_leaves(output):
-            tensor = self._first_batch(one, self._like.given.get(name))
+        """Record the model's output, and the gradients that exist now."""
+        for name, leaf in named_leaves(output):
+            tensor = self._first_batch(leaf, self._like.given.get(name))
             self._found.outputs.setdefault(name, []).append(sampled(tensor))
             self._found.given[name] = tuple(tensor.shape)
         self._gradients()
 
     def run(self, call: Callable[[], Any], workload: Workload, steps: int) -> Observed:
-        """Take the steps and say what they gave. `workload` is what the arm made of the original."""
+        """Run the steps and return their values. `workload`: what the arm made of the original."""
         found = self._found = Observed()
         self._parameters = self._now(workload)
         begin = {name: tensor.detach().clone() for name, tensor in self._parameters.items()}
         rolled = _rollable(self._original, workload, self._times)
-        as_given = [one.detach().clone() for one in rolled]
+        as_given = [tensor.detach().clone() for tensor in rolled]
         try:
             for number in range(steps):
                 if number:
-                    for one in rolled:
-                        write(one, one.roll(1, 0))
+                    for tensor in rolled:
+                        write(tensor, tensor.roll(1, 0))
                 self._returned(call())
                 if all(len(gradient) <= number for gradient in found.gradients.values()):
                     self._gradients()
         finally:
-            for one, values in zip(rolled, as_given, strict=True):
-                write(one, values)
+            for tensor, values in zip(rolled, as_given, strict=True):
+                write(tensor, values)
         for name, tensor in self._now(workload).items():
             if name in begin and begin[name].shape == tensor.shape:
                 found.changed[name] = not torch.equal(begin[name], tensor.detach().to(begin[name].dtype))
@@ -98,8 +99,8 @@ class Watch:
 
     def _returned(self, value: Any) -> None:
         found = self._found
-        for name, one in named_leaves(value):
-            tensor = self._first_batch(one, self._like.shapes.get(name))
+        for name, leaf in named_leaves(value):
+            tensor = self._first_batch(leaf, self._like.shapes.get(name))
             if not name and tensor.numel() == 1 and tensor.is_floating_point():
                 found.losses.setdefault("", []).append(sampled(tensor))
             else:
@@ -123,12 +124,12 @@ class Watch:
                 self._found.gradients.setdefault(name, []).append(sampled(tensor.grad))
 
     def _now(self, workload: Workload) -> dict[str, Any]:
-        """The parameters and buffers as they are while an arm is entered; those of its model, if it has made one."""
+        """The parameters and buffers while an arm is entered; those of its own model, if it has one."""
         found = parameters_of(self._original) | buffers_of(self._original)
         model = workload.model
         if model is not self._original.model and isinstance(model, torch.nn.Module):
-            for name, one in (*model.named_parameters(), *model.named_buffers()):
-                found[name.replace("_orig_mod.", "")] = one
+            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                found[name.replace("_orig_mod.", "")] = tensor
         return {name: found[name] for name in (*self._names, *self._buffers) if name in found}
 
 
@@ -139,15 +140,15 @@ def _evenly(names: list[str], most: int) -> list[str]:
 
 
 def _batch(workload: Workload) -> int:
-    """The rows of the inputs; 0 where they do not share them."""
+    """The number of rows of the inputs; 0 where they differ."""
     sizes = {leaf.shape[0] if leaf.dim() else 0 for value in workload.inputs for leaf in leaves(value)}
     return int(sizes.pop()) if len(sizes) == 1 else 0
 
 
 def _rollable(original: Workload, workload: Workload, times: int = 1) -> list[Any]:
-    """The inputs whose rows may change their places: those that the arm reads, where they are like the user's.
+    """The inputs whose rows may be rolled: those that the arm reads, where they match the user's, else the user's.
 
-    Rows that stand there `times` times, one batch behind the other, roll as those of one batch do.
+    `times` concatenated batches roll like one batch.
     """
     theirs, ours = _rows(workload), _rows(original)
     alike = [tensor.shape[0] for tensor in theirs] == [times * tensor.shape[0] for tensor in ours]
@@ -155,26 +156,26 @@ def _rollable(original: Workload, workload: Workload, times: int = 1) -> list[An
 
 
 def _rows(workload: Workload) -> list[Any]:
-    """Tensors of floating point with rows; where all are whole numbers, those with columns: tokens, and no offsets."""
+    """Floating-point tensors with rows; where all are integers, those with columns: tokens, but not offsets."""
     given = {id(leaf): leaf for value in workload.inputs for leaf in leaves(value)}
     held = [
-        one
-        for one in given.values()
-        if not isinstance(one, torch.nn.Parameter)
-        and one.layout == torch.strided
-        and one.dim() > 0
-        and one.shape[0] > 1
-        and one.stride(0) != 0
+        leaf
+        for leaf in given.values()
+        if not isinstance(leaf, torch.nn.Parameter)
+        and leaf.layout == torch.strided
+        and leaf.dim() > 0
+        and leaf.shape[0] > 1
+        and leaf.stride(0) != 0
     ]
-    floats = [one for one in held if one.is_floating_point()]
+    floats = [tensor for tensor in held if tensor.is_floating_point()]
     if floats:
         return floats
-    tokens = [one for one in held if one.dim() > 1 and not one.is_complex()]
+    tokens = [tensor for tensor in held if tensor.dim() > 1 and not tensor.is_complex()]
     return tokens if len({token.shape[0] for token in tokens}) == 1 else []
 
 
 def named_leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """The tensors and numbers in an output, by the way to them."""
+    """The tensors and numbers in an output, by their path."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, bool | int | float):
@@ -182,11 +183,11 @@ def named_leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[s
     elif value is None or depth > DEEPEST or isinstance(value, str | bytes | torch.nn.Module):
         return
     elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from named_leaves(one, f"{name}.{key}", depth + 1)
+        for key, item in value.items():
+            yield from named_leaves(item, f"{name}.{key}", depth + 1)
     elif isinstance(value, list | tuple):
-        for number, one in enumerate(value):
-            yield from named_leaves(one, f"{name}.{number}", depth + 1)
+        for number, item in enumerate(value):
+            yield from named_leaves(item, f"{name}.{number}", depth + 1)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for part in dataclasses.fields(value):
             yield from named_leaves(getattr(value, part.name, None), f"{name}.{part.name}", depth + 1)
@@ -196,7 +197,7 @@ def named_leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[s
 
 
 def sampled(tensor: Any) -> Any:
-    """Values of a tensor in the host's memory, a copy: float64, or int64 of whole numbers."""
+    """A copy of a tensor's values in host memory: float64, or int64 for integers."""
     with torch.no_grad():
         tensor = tensor.detach()
         if tensor.layout != torch.strided:
@@ -213,7 +214,7 @@ def sampled(tensor: Any) -> Any:
 
 
 def roundoff(dtype: Any) -> float:
-    """The unit roundoff of a type, half the distance of 1 to the next number; 0 of whole numbers."""
+    """The unit roundoff of a type, half the distance from 1 to the next number; 0 for integers."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0
     return float(torch.finfo(dtype).eps) / 2

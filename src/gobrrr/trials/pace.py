@@ -1,42 +1,47 @@
-"""How many steps a trial takes, and so how long it takes at the least: few of a slow step. No torch here."""
+"""How many steps a trial takes, and so its shortest time: few steps where they are slow. Needs no torch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 
 from gobrrr.trials.sequential import LEAST_ROUNDS
 
+Stages = Callable[[str, int, int], None]
+"""Takes progress: the stage, how much of it is done, and how much there is."""
+
 UNDECIDED = "not decided in the time"
-"""How a trial begins to say that the budget, and not the noise, is why it has no verdict."""
+"""The first words of a trial's reason where the budget, not noise, is why it has no verdict."""
 
 SLOW_S = 0.5
-"""From here on a step is slow: no more of them are run than a verdict takes."""
+"""From this time on a step is slow, and only as many are run as a verdict takes. Chosen, not measured."""
 
 ROOM = 1.25
-"""What a trial takes, in its steps alone: their state is put back and the arms are entered beside. On a CPU 1.02 to
-1.2 were seen of steps of a second."""
+"""The time of a trial over the time of its steps: it also restores state and enters arms. Seen on a CPU, for steps of a
+second: 1.02 to 1.2."""
 
 BLOCKS = 4
 """Blocks of a round, two of each arm."""
 
 NUMERICS_RUNS = 7
-"""Runs in which the numbers are compared, at the most, each of some steps."""
+"""Runs that compare the numbers, at most, each of some steps."""
 
 FEW_RUNS, FEW_STEPS = 4, 2
-"""The same where there is little time: the step as it is three times, once of them with other random numbers, and the
-treated one."""
+"""Runs, and their steps, where time is short: three of the original step, one of them with other random numbers, and
+one of the treated step."""
 
 GRACE = 0.05
-"""Beyond the time that a call was given it is waited for so much of the budget before its process is ended."""
+"""The share of the budget for which gobrrr waits after a call's time is over, before it ends the process. Chosen."""
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial may take. `seconds`: warm-up, comparing and timing, beside what is compiled. `within_s`: all of it.
+    """The time for a trial. `seconds`: for warm-up, comparing and timing, without compiling. `within_s`: for
+    everything.
 
-    `step_s`: what the step took when it was diagnosed, None where that is not known. `patient`: no trial was decided
-    yet: this one's rounds go on until it is, as long as `within_s` allows.
+    `step_s`: the step's time as diagnosed; None where that is not known. `patient`: no trial was decided yet, so this
+    one runs rounds until it is, as long as `within_s` allows.
     """
 
     seconds: float
@@ -51,42 +56,42 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> int:
-        """Steps before the state is copied: an optimizer makes its state in the first one."""
+        """Steps before the state is copied, because an optimizer creates its state in the first step."""
         return 1 if self.slow else 2
 
     def warm(self, *, compiles: bool) -> int:
-        """The fewest steps in which an arm settles; what is compiled settles once nothing more is."""
+        """The fewest steps of an arm's warm-up; a compiled arm also has to stop compiling."""
         return (3 if compiles else 2) if self.slow else (6 if compiles else 4)
 
     @property
     def alike(self) -> int:
-        """How many steps must agree at the end of them."""
+        """How many steps at the end of a warm-up must agree."""
         return 2 if self.slow else 3
 
 
 def idle(step_s: float) -> int:
-    """Steps of a block that are not timed: what entering an arm leaves behind is nothing beside a slow step."""
+    """Steps of a block that are not timed; none where the step is slow, beside which entering an arm costs nothing."""
     return 0 if step_s >= SLOW_S else 1
 
 
 def timed_s(step_s: float) -> float:
-    """Seconds of the fewest rounds that can say anything, of one step a block."""
+    """Seconds of the fewest rounds that can decide, with one step per block."""
     return LEAST_ROUNDS * BLOCKS * (1 + idle(step_s)) * step_s
 
 
 def decided_s(first_s: float, second_s: float) -> float:
-    """Seconds of comparing the numbers in few runs and of the fewest rounds; each arm's step takes so many."""
+    """Seconds to compare the numbers in few runs and to run the fewest rounds, by the step time of each arm."""
     compared = FEW_STEPS * ((FEW_RUNS - 1) * first_s + second_s)
     return compared + (timed_s(first_s) + timed_s(second_s)) / 2
 
 
 def trial_steps(step_s: float, *, compiles: bool = False) -> int:
-    """The fewest steps of a trial that decides."""
+    """The fewest steps of a trial that can decide."""
     allowed = Allowed(seconds=0.0, step_s=step_s)
     warm = allowed.warm(compiles=False) + allowed.warm(compiles=compiles)
     return allowed.plain + warm + FEW_RUNS * FEW_STEPS + LEAST_ROUNDS * BLOCKS * (1 + idle(step_s))
 
 
 def trial_s(step_s: float, *, compiles: bool = False) -> float:
-    """Seconds of the shortest trial that decides, beside what is compiled."""
+    """Seconds of the shortest trial that can decide, without compiling."""
     return ROOM * trial_steps(step_s, compiles=compiles) * step_s

@@ -1,9 +1,9 @@
-"""Each quantity that steps of two arms gave, judged: outputs, losses, gradients, the change of the parameters.
+"""Judges each quantity of two arms' steps: outputs, losses, gradients, and the change of the parameters.
 
-The first step begins with the same parameters: only rounding may differ. The next ones begin where the last one ended,
-and an optimizer that takes the sign of a gradient that is nearly 0 goes the other way for any rounding; a gradient
-jumps where the forward has a kink, and any rounding moves some value over one. So of what rounds otherwise, later steps
-may be off by half of the digits, gradients by four times that.
+The first step begins with equal parameters, so only rounding may differ. Each later step begins where the last one
+ended. Rounding can flip an optimizer that uses the sign of a gradient near 0, and can move a value over a kink of the
+forward pass, where the gradient jumps. So where a way changes the rounding, later steps may be off by half of the
+digits, and gradients by four times that.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from gobrrr.trials.judging import Judged, judge, worst
 from gobrrr.trials.observed import Observed
 
 GRADIENT_TIMES = 4.0
+"""How many times the square root of the roundoff gradients may be off by. Chosen, not measured."""
 SUMS, SUMMED = 64.0, 2.0**-24
-"""Roundoffs of the type that sums are made in, float32 or what is finer: another order of many of them makes more."""
+"""Roundoffs that a sum may be off by in another order, and the roundoff of float32, in which sums are made, or finer.
+Chosen, not measured."""
 MOST_SUMS = 2048.0
-"""Of so many terms a sum may be off by about the root of their number in another order, and never by more than this:
-an error of a thousandth is none of summing."""
+"""Roundoffs that a sum of very many terms may be off by at most: otherwise the square root of the number of terms. An
+error of a thousandth does not come from summing."""
 LOOSE = 0.5
-"""What the change of parameters may be off by in a lower precision."""
+"""Share by which the change of parameters may be off in a lower precision. Chosen, not measured."""
 TRIMMED = 0.1
-"""Of the changes this share, those that differ most, is left out: those of gradients that are nothing but rounding."""
+"""The share of the largest differences between changes that is left out: gradients that are only rounding cause them.
+Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class Sides:
-    """What is held against each other. `response`: the baseline with its parameters off by one rounding.
+    """The values to compare. `response`: the baseline with its parameters off by one rounding.
 
-    `exact`: nothing may round otherwise. `lower`: a lower precision than before is in play. `terms`: of the largest
-    tensor that may be summed to one value.
+    `exact`: no rounding may differ. `lower`: the way uses a lower precision. `terms`: the size of the largest tensor
+    that may be summed to one value.
     """
 
     treated: Observed
@@ -49,23 +52,23 @@ class Sides:
 
     @property
     def later(self) -> float:
-        """What is allowed after the first step at the least."""
+        """The least error that is allowed after the first step."""
         trains = any(self.baseline.changed.values())
         return 0.0 if self.exact or not trains else math.sqrt(self.roundoff)
 
     def least(self, values: int) -> float:
-        """What is allowed of the first step at the least, of a tensor of so many values."""
+        """The least error that is allowed in the first step, for a tensor of so many values."""
         times = max(SUMS, min(math.sqrt(self.terms), MOST_SUMS)) if values <= judging.FEW else SUMS
         return 0.0 if self.exact else times * min(self.roundoff, SUMMED)
 
     def named(self, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """One quantity of the treated, the baseline, the truth; and of the response."""
+        """One quantity of the treated arm, the baseline and the truth; and of the response."""
         held = [getattr(observed, name) for observed in (self.treated, self.baseline, self.truth)]
         return held, {} if self.response is None else getattr(self.response, name)
 
 
 def judged(sides: Sides) -> dict[str, Judged]:
-    """Each quantity that all have. `change` is there to find what is wrong; the record has no field for it."""
+    """Judge each quantity that all sides have. `change` only serves to find errors; the record has no field for it."""
     outputs = [_parts(sides, "returned", "the output", needed=True), _parts(sides, "outputs", "the model's output")]
     found = {"output": worst([output for output in outputs if output.errors or output.wrong or output.unknown])}
     losses = torch.cat(sides.baseline.losses[""]) if sides.baseline.losses else None
@@ -81,11 +84,11 @@ def judged(sides: Sides) -> dict[str, Judged]:
 
 
 def _parts(sides: Sides, name: str, label: str, *, needed: bool = False) -> Judged:
-    """Every tensor of an output by itself, and of each the first step and the later ones."""
+    """Judge every tensor of an output by itself, the first step apart from the later ones."""
     held, answers = sides.named(name)
     found: list[Judged] = []
     for key, values in held[1].items():
-        if any(key not in one or not _alike(one[key], values) for one in (held[0], held[2])):
+        if any(key not in side or not _alike(side[key], values) for side in (held[0], held[2])):
             if needed and key not in held[0]:
                 found.append(Judged(None, f"{label}{key} is not there any more"))
             continue
@@ -94,26 +97,28 @@ def _parts(sides: Sides, name: str, label: str, *, needed: bool = False) -> Judg
         first = sides.least(values[0].numel())
         for steps, least in ((slice(0, 1), first), (slice(1, None), max(first, sides.later))):
             if values[steps]:
-                given = (torch.cat([one.reshape(-1) for one in side[key][steps]]) for side in held)
-                response = torch.cat([one.reshape(-1) for one in answer[steps]]) if usable and answer else None
+                given = (torch.cat([tensor.reshape(-1) for tensor in side[key][steps]]) for side in held)
+                response = torch.cat([tensor.reshape(-1) for tensor in answer[steps]]) if usable and answer else None
                 found.append(judge(f"{label}{key}", *given, roundoff=sides.roundoff, response=response, least=least))
     return worst(_telling(found))
 
 
 def _telling(found: list[Judged]) -> list[Judged]:
-    """Without those for which anything would be allowed, as long as others are there; nothing wrong is left out."""
-    told = [one for one in found if one.errors is None or one.wrong or (one.errors.allowed or 0.0) <= judging.MOST]
-    return told if any(one.errors is not None for one in told) else found
+    """Without parts for which almost any error would be allowed, if others are left; parts that are wrong stay."""
+    telling = [
+        part for part in found if part.errors is None or part.wrong or (part.errors.allowed or 0.0) <= judging.MOST
+    ]
+    return telling if any(part.errors is not None for part in telling) else found
 
 
 def _pooled(sides: Sides, name: str, label: str, least: float) -> Judged:
-    """A quantity of many tensors as one: one of them may be nothing but rounding. The first of several steps alone."""
+    """Judge many tensors as one quantity, because a single one may be only rounding; the first step apart."""
     held, answers = sides.named(name)
-    if not any(isinstance(one, list) and len(one) > 1 for one in held[1].values()):
+    if not any(isinstance(values, list) and len(values) > 1 for values in held[1].values()):
         return _as_one(sides, name, label, least, held, answers)
     found = []
     for steps in (slice(0, 1), slice(1, None)):
-        some = [{key: one[steps] for key, one in side.items()} for side in held]
+        some = [{key: values[steps] for key, values in side.items()} for side in held]
         own = {key: answer[steps] for key, answer in answers.items()}
         found.append(_as_one(sides, name, label, least, some, own))
     return worst(_telling(found))
@@ -122,10 +127,10 @@ def _pooled(sides: Sides, name: str, label: str, least: float) -> Judged:
 def _as_one(
     sides: Sides, name: str, label: str, least: float, held: list[dict[str, Any]], answers: dict[str, Any]
 ) -> Judged:
-    names = [key for key in held[1] if all(key in one and _alike(one[key], held[1][key]) for one in held)]
+    names = [key for key in held[1] if all(key in side and _alike(side[key], held[1][key]) for side in held)]
     if not names:
         return Judged(None)
-    vectors = [judging.joined(one, names) for one in held]
+    vectors = [judging.joined(side, names) for side in held]
     if not any(bool(vector.any()) for vector in vectors):
         return Judged(None)
     if name == "change":  # a small change of a large value is rounded as that value is
@@ -137,7 +142,7 @@ def _as_one(
     return judge(label, *vectors, roundoff=sides.roundoff, response=answer, least=least, trimmed=trimmed)
 
 
-def _alike(one: Any, other: Any) -> bool:
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    return bool(one.shape == other.shape)
+def _alike(first: Any, other: Any) -> bool:
+    if isinstance(first, list):
+        return len(first) == len(other) and all(map(_alike, first, other))
+    return bool(first.shape == other.shape)

@@ -1,7 +1,6 @@
-"""The truth that both arms are held against: a copy of model and inputs in float64, without TF32 or autocast.
+"""The reference for both arms: a copy of model and inputs in float64, without TF32 or autocast.
 
-float64 may take many times as long (64 on GPUs for graphics): it is ended in the middle of a step where it takes too
-long.
+float64 may take many times as long (64 times on consumer GPUs): a step that takes too long is ended in the middle.
 """
 
 from __future__ import annotations
@@ -21,19 +20,20 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu, wait
 from gobrrr.observe.live.state.snapshot import random_states
 from gobrrr.observe.targets import step_of
+from gobrrr.treatments.framework.applying import forward
 
 
 def possible(workload: Workload) -> bool:
-    """Whether the step can be made of a copy: not where the user's own step holds the model."""
+    """Whether a copy of the model can run the step: not where the user's own step holds the model."""
     return workload.step is None and isinstance(workload.model, torch.nn.Module)
 
 
 class TooLong(Exception):
-    """The copy's steps took longer than they may."""
+    """The copy's steps took too long."""
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[misc,unused-ignore]
-    """Ends a step at its next operation once it has taken too long; a device is waited for: it may be far behind."""
+    """Ends a step at its next operation once its time is over; waits for the device, which may be far behind."""
 
     def __init__(self, most_s: float) -> None:
         super().__init__()
@@ -51,16 +51,16 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc,unused-ignore]
 def reference(
     workload: Workload, dtype: Any, seen: Callable[[Any], None], most_s: float = math.inf
 ) -> Iterator[tuple[Callable[[], Any], Workload]]:
-    """The step of a copy in `dtype`, and the copy. Random numbers and settings are as they were afterwards.
+    """The step of a copy in `dtype`, and the copy. Restores random states and settings afterwards.
 
-    All its steps together may take `most_s` seconds; then one raises TooLong. What can't be copied, made anew or cast
-    raises what it raises there.
+    All its steps together may take `most_s` seconds; then one raises TooLong. Exceptions from copying and casting pass
+    through.
     """
     numbers = random_states()
     try:
         with _exactly(workload, dtype):
             twin = _twin(workload, dtype)
-            run, arguments = step_of(twin, _forward, seen=seen)
+            run, arguments = step_of(twin, forward, seen=seen)
             watch = nullcontext() if math.isinf(most_s) else _Watch(most_s)
 
             def call() -> Any:
@@ -76,11 +76,11 @@ def reference(
 def lower_than_float32(workload: Workload) -> bool:
     """Whether the model holds numbers of fewer than 32 bits."""
     held = (*workload.model.parameters(), *workload.model.buffers())
-    return any(one.is_floating_point() and one.element_size() < 4 for one in held)
+    return any(tensor.is_floating_point() and tensor.element_size() < 4 for tensor in held)
 
 
 def release() -> None:
-    """Give the memory of a copy that did not fit back."""
+    """Free the memory of a copy that did not fit."""
     if on_gpu():
         torch.cuda.empty_cache()
 
@@ -101,7 +101,7 @@ def _twin(workload: Workload, dtype: Any) -> Workload:
         model=model,
         loss=loss,
         optimizer=optimizer,
-        inputs=tuple(cast(one, dtype) for one in workload.inputs),
+        inputs=tuple(cast(value, dtype) for value in workload.inputs),
         targets=tuple(cast(target, dtype) for target in workload.targets),
         loader=None if loader is None else _Cast(loader, dtype),
         around=(),
@@ -109,31 +109,31 @@ def _twin(workload: Workload, dtype: Any) -> Workload:
 
 
 def _optimizer(optimizer: Any, memo: dict[int, Any]) -> Any:
-    """The same optimizer of the copies. It is made before they are cast: casting keeps the parameters' identity."""
+    """The same optimizer for the copied parameters, made before they are cast, which keeps their identity."""
     groups = []
     for group in optimizer.param_groups:
-        options = {name: one for name, one in group.items() if name != "params"}
+        options = {name: value for name, value in group.items() if name != "params"}
         for slow in ("fused", "foreach", "capturable"):
             if slow in options:
                 options[slow] = False
         if isinstance(options.get("lr"), torch.Tensor):
             options["lr"] = float(options["lr"])
-        groups.append({**options, "params": [memo[id(one)] for one in group["params"]]})
+        groups.append({**options, "params": [memo[id(parameter)] for parameter in group["params"]]})
     lr = groups[0].get("lr")
     try:
         return type(optimizer)(groups)
-    except TypeError:  # older ones ask for the rate
+    except TypeError:  # older optimizers require the learning rate
         return type(optimizer)(groups, lr=lr)
 
 
 def _load(optimizer: Any, like: Any) -> None:
-    """The state of another optimizer, in the type of the parameters."""
-    ours = [one for group in optimizer.param_groups for one in group["params"]]
-    theirs = [one for group in like.param_groups for one in group["params"]]
-    for mine, other in zip(ours, theirs, strict=True):
+    """Loads the state of another optimizer, in the type of the parameters."""
+    ours = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    theirs = [parameter for group in like.param_groups for parameter in group["params"]]
+    for parameter, other in zip(ours, theirs, strict=True):
         if other in like.state:
             held = like.state[other]
-            optimizer.state[mine] = {name: _value(name, one, mine) for name, one in held.items()}
+            optimizer.state[parameter] = {name: _value(name, value, parameter) for name, value in held.items()}
 
 
 def _value(name: str, value: Any, parameter: Any) -> Any:
@@ -157,18 +157,18 @@ class _Cast:
 
 
 def cast(value: Any, dtype: Any) -> Any:
-    """The value with copies of its tensors, those of floating point in `dtype`."""
+    """The value with copies of its tensors, floating-point ones in `dtype`."""
     if isinstance(value, torch.Tensor):
         copied = value.detach().clone()
         copied = copied.to(dtype) if value.is_floating_point() else copied
         return copied.requires_grad_(value.requires_grad)
     if isinstance(value, Mapping):
-        found = {key: cast(one, dtype) for key, one in value.items()}
+        found = {key: cast(item, dtype) for key, item in value.items()}
         return found if type(value) is dict else type(value)(found)  # type: ignore[call-arg]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(cast(one, dtype) for one in value))
+        return type(value)(*(cast(item, dtype) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(cast(one, dtype) for one in value)
+        return type(value)(cast(item, dtype) for item in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {
             field.name: cast(getattr(value, field.name), dtype) for field in dataclasses.fields(value) if field.init
@@ -179,7 +179,7 @@ def cast(value: Any, dtype: Any) -> Any:
 
 @contextmanager
 def _exactly(workload: Workload, dtype: Any) -> Iterator[None]:
-    """Without autocast, and without products in TF32 where the type would have them."""
+    """Switches off autocast, and TF32 for float32."""
     kinds = {parameter.device.type for parameter in workload.model.parameters()} | {"cpu"}
     with ExitStack() as stack:
         for kind in sorted(kinds - {"meta"}):
@@ -191,8 +191,3 @@ def _exactly(workload: Workload, dtype: Any) -> Iterator[None]:
             torch.backends.cudnn.allow_tf32 = False
             torch.set_float32_matmul_precision("highest")
         yield
-
-
-def _forward(model: Any, *inputs: Any) -> Any:
-    with torch.no_grad():
-        return model(*inputs)

@@ -1,4 +1,5 @@
-"""A bench in a process of its own: a hang, a crash or a kill in there ends one trial and not the run. No torch here."""
+"""Runs the steps in a separate process: a hang, a crash or a kill there ends one trial, not the search. Needs no
+torch."""
 
 from __future__ import annotations
 
@@ -24,37 +25,40 @@ from gobrrr.trials import messages
 from gobrrr.trials.candidate import Candidate
 from gobrrr.trials.candidates import Looked
 from gobrrr.trials.looking import enough
-from gobrrr.trials.pace import GRACE, UNDECIDED, Allowed
-from gobrrr.trials.search import CHANGED, TOGETHER, Died, Late, Stages
+from gobrrr.trials.pace import GRACE, UNDECIDED, Allowed, Stages
+from gobrrr.trials.search import CHANGED, TOGETHER, Died, Late
 
 LIMIT_S = 120.0
-"""A trial that is silent for so long hangs, unless its step is long."""
+"""Seconds of silence after which a trial counts as hung, unless its step is long. Chosen, not measured."""
 
 LIMIT_STEPS = 500
-"""The same in steps: 20 times the 25 steps that looking at one takes."""
+"""The same in steps: 20 times the 25 steps that a diagnosis takes."""
 
 COMPILING = 3.0
-"""A compiler is silent for longer."""
+"""How many times as long a trial that compiles may be silent. Chosen, not measured."""
 
 START_S = 600.0
-"""What loading a workload may take, and its first step."""
+"""Seconds that loading a workload, and its first step, may take. Chosen, not measured."""
 
 POLL_S = 0.2
+"""Seconds between two checks whether the child is alive."""
 HINTS = {9: "killed: out of memory?", 11: "a crash in native code", 6: "it aborted"}
-"""What signals of these numbers most often mean."""
+"""The usual causes of these signals."""
 
 SHOWN = 160
+"""Characters of the child's last line that a message shows."""
 
 Request = Callable[[float], messages.Request]
-"""A request, by the seconds that are left for it."""
+"""Makes a request from the seconds that are left for it."""
 
 _START = "import sys; sys.path[:] = {path!r}; from gobrrr.trials.worker import main; main({debug})"
+"""The child's program."""
 
 
 class Remote:
-    """Runs the steps of a named target in a child. `limit_s`: the longest silence within a trial.
+    """Runs the steps of a named target in a child process. `limit_s`: the longest silence within a trial.
 
-    No call takes longer than it may by more than `GRACE` of the budget: then its process is ended.
+    A call that exceeds its time by more than `GRACE` of the budget is ended with its process.
     """
 
     renews = True
@@ -75,7 +79,7 @@ class Remote:
 
     @property
     def start_s(self) -> float:
-        """What starting a process and loading the workload took."""
+        """The seconds that starting the process and loading the workload took."""
         return self._start_s
 
     @property
@@ -84,8 +88,8 @@ class Remote:
         return self._child is None or self._stale
 
     def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
-        """Diagnose. Raises UsageError where the target is none, its step fails or the time does not suffice for it;
-        Died where, once it ran, it died or took too long."""
+        """Diagnose the step. Raises UsageError where the target can't be loaded, its step fails or the time is too
+        short; Died where the process dies or takes too long after the step has run once."""
         self._renew_for(kept)
 
         def request(left_s: float) -> messages.Request:
@@ -117,7 +121,7 @@ class Remote:
         return looked
 
     def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
-        """One trial. Where the process dies, hangs or refuses, the verdict is that it can't be judged, and why."""
+        """One trial. Where the process dies, hangs or refuses, it is inconclusive, with the reason."""
         compiles = way.compiles or bool(self._compiling & set(kept))  # each arm compiles for itself
         lost = TrialRecord(
             way=way.way, treatment=way.treatment, kept=tuple(kept), verdict="inconclusive", why="", work=way.work,
@@ -141,7 +145,7 @@ class Remote:
     def _tried(
         self, request: Request, names: Sequence[str], compiles: bool, within_s: float, lost: TrialRecord
     ) -> TrialRecord:  # fmt: skip
-        """The record of a trial, or `lost` with why there is none."""
+        """The record of a trial, or `lost` with the reason why there is none."""
         begin = time.monotonic()
         self._renew_for(names)
         try:
@@ -156,11 +160,11 @@ class Remote:
                 self.close()
             return answer.record
         assert isinstance(answer, messages.Refused)
-        self.close()  # what it did before it failed is not known
+        self.close()  # it is not known what it did before it failed
         return replace(lost, why=answer.why, seconds=time.monotonic() - begin)
 
     def close(self) -> None:
-        """End the process and all that it started; another one starts when it is needed."""
+        """End the process and its children; a new one starts when it is needed."""
         child, self._child, self._buffer = self._child, None, b""
         if child is not None:
             _kill(child)
@@ -174,7 +178,7 @@ class Remote:
             self._errors = None
 
     def _renew_for(self, names: Sequence[str]) -> None:
-        """What needs a process of its own gets one, and leaves none to others."""
+        """Give a way that needs a process of its own a new one, which no other way uses afterwards."""
         fresh = bool(self._fresh & set(names))
         if fresh or self._stale:
             self.close()
@@ -189,8 +193,8 @@ class Remote:
         return RuntimeError(answer.why) if answer.bug else UsageError(answer.why)
 
     def _ask(self, request: Request, limit_s: float, within_s: float) -> messages.Answer:
-        """The answer to a request. Raises Died where none comes, Late where it does not come in time, and UsageError
-        where the target can't be loaded."""
+        """The answer to a request. Raises Died where the process dies or hangs, Late where the answer is not there in
+        time, and UsageError where the target can't be loaded."""
         begin = time.monotonic()
         until = begin + within_s + self._grace_s
         if self._child is None:
@@ -205,7 +209,7 @@ class Remote:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            start_new_session=True,  # an interrupt at the terminal is for this process; it ends the child itself
+            start_new_session=True,  # an interrupt at the terminal goes to this process only, which ends the child
         )
         if self._stages is not None:
             self._stages("loading", 0, 1)
@@ -238,7 +242,7 @@ class Remote:
             if line is None:
                 self.close()
                 if until > silent:
-                    raise Died(f"the process hung: nothing was heard of it for {limit_s:g} s")
+                    raise Died(f"the process hung: it gave no sign of life for {limit_s:g} s")
                 raise Late(f"after {time.monotonic() - begin:.0f} s it was still {self._stage or 'running'}")
             answer = messages.answer(line)
             if not isinstance(answer, messages.Told):
@@ -248,8 +252,8 @@ class Remote:
                 self._stages(answer.stage, answer.done, answer.total)
 
     def _line(self, child: subprocess.Popen[bytes], until: float) -> bytes | None:
-        """The next line, None where there is none by then; a death is noticed even where what it started holds its
-        pipe open."""
+        """The next line; None where there is none by `until`. Notices a death even where a process that the child
+        started keeps the pipe open."""
         assert child.stdout is not None
         pipe = child.stdout.fileno()
         while b"\n" not in self._buffer:
@@ -266,7 +270,7 @@ class Remote:
         return line
 
     def _dead(self) -> Died:
-        """Why the child died, in one line."""
+        """The exception that says in one line why the child died."""
         assert self._child is not None
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(timeout=5)
@@ -276,7 +280,7 @@ class Remote:
         return Died(how_it_ended(status) + (f" (its last line: {said[-1].strip()[:SHOWN]})" if said else ""))
 
     def _said(self) -> str:
-        """What the child wrote to standard error, its end."""
+        """The end of what the child wrote to standard error."""
         if self._errors is None:
             return ""
         size = os.fstat(self._errors.fileno()).st_size
@@ -284,9 +288,9 @@ class Remote:
 
 
 def spoilt(record: TrialRecord) -> bool:
-    """Whether a process that made this of a trial is not to be trusted with another.
+    """Whether the process of this trial should not run another one.
 
-    An error within a step may have left the device or the memory in any state; what was refused, or compared, has not.
+    An error within a step may have left the device or the memory in any state; a refusal or a comparison does not.
     """
     if CHANGED in record.why:
         return True
@@ -305,7 +309,7 @@ def how_it_ended(status: int | None) -> str:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End a child with all that it started: they are one group."""
+    """End a child and the processes that it started, which are one group."""
     with suppress(OSError):
         os.killpg(child.pid, signal.SIGKILL)
     with suppress(OSError):

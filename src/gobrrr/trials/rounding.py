@@ -1,4 +1,4 @@
-"""The lowest type that an arm computes in, as far as that is seen: of parameters, autocast, TF32, or said in a way."""
+"""The lowest precision in which an arm computes, as far as parameters, autocast, TF32 and the ways' code show it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from gobrrr.treatments.framework.way import Way
 from gobrrr.trials.observed import roundoff
 
 TF32 = 2.0**-11
+"""The unit roundoff of TF32, which has 10 bits of mantissa."""
 _NAMED = (
     (re.compile(r"float8|fp8"), 2.0**-4),
     (re.compile(r"bfloat16|bf16"), 2.0**-8),
     (re.compile(r"float16|fp16|\.half\(\)"), 2.0**-11),
     (re.compile(r"tf32|float32_matmul_precision", re.IGNORECASE), TF32),
 )
+"""Names of types in the code of a way, and their unit roundoffs."""
 
 
 def roundoff_of(layers: Sequence[Workload], ways: Sequence[Way]) -> float:
-    """The unit roundoff of the lowest type in play while an arm is entered."""
+    """The unit roundoff of the lowest precision in use while an arm is entered."""
     found = [_held(layers[-1]), *map(_around, layers)]
     found += [size for way in ways if way.numerics != "none" for size in _said(way)]
     if on_gpu() and _products_in_tf32():
@@ -33,14 +35,14 @@ def roundoff_of(layers: Sequence[Workload], ways: Sequence[Way]) -> float:
 
 
 def _held(workload: Workload) -> float:
-    """Of parameters and inputs."""
+    """The roundoff of parameters and inputs."""
     parts = parts_of(workload)
     held = [parameter for module in parts.modules for parameter in module.parameters()] + parts.tensors
-    return max((roundoff(one.dtype) for one in held), default=0.0)
+    return max((roundoff(tensor.dtype) for tensor in held), default=0.0)
 
 
 def _around(workload: Workload) -> float:
-    """Of autocast that the workload is run in."""
+    """The roundoff of autocast in the workload's contexts."""
     kinds = ("cuda", "cpu") if on_gpu() else ("cpu",)
     with ExitStack() as stack:
         for make in workload.around:
@@ -57,5 +59,5 @@ def _said(way: Way) -> list[float]:
 def _products_in_tf32() -> bool:
     try:
         return bool(torch.get_float32_matmul_precision() != "highest")
-    except RuntimeError:  # set by the newer names
+    except RuntimeError:  # set through the new switches
         return bool(getattr(torch.backends.cuda.matmul, "fp32_precision", "") == "tf32")

@@ -1,8 +1,9 @@
-"""The best predicted set of ways is tried at once, and what helped is kept.
+"""Searches for the ways that make a step faster.
 
-Then the way with the largest predicted saving is tried next, again and again, each time predicted anew. Where none is
-left that is predicted to save anything, the step is tried without each member of the set that may not pay.
-Nothing here runs a step: a `Bench` diagnoses and tries, in this process or in one of its own.
+The set of ways with the best prediction is tried at once. Then the way with the largest predicted saving is tried,
+again and again, each time with new predictions; what helps is kept. Where nothing is left that is predicted to help,
+the step is tried without each member of the set that may not pay. Runs no step: a `Bench` diagnoses and tries, in this
+process or in a separate one.
 """
 
 from __future__ import annotations
@@ -23,49 +24,49 @@ from gobrrr.trials.candidate import LEAST_SHARE, Candidate
 from gobrrr.trials.candidates import Looked
 from gobrrr.trials.choosing import Choice, Chooser, Found, Options, Tried, ratio, words
 from gobrrr.trials.ledger import Ledger
-from gobrrr.trials.pace import SLOW_S, Allowed
+from gobrrr.trials.pace import SLOW_S, Allowed, Stages
 from gobrrr.trials.spending import Spending, Started
 
 SECONDS_USED = 1.5
-"""What a trial takes, in what it is given for warm-up and timing: the numbers are compared beside."""
+"""The time of a trial over its seconds for warm-up and timing: comparing the numbers comes on top. Chosen."""
 
 LEAST_SECONDS = 0.5
+"""The fewest seconds that a trial gets for warm-up and timing. Chosen, not measured."""
 APART = 1.5
-"""A trial of the ledger stands for a step whose time is within this factor, and the trial's spread, of its own."""
+"""A trial of the ledger is reused where the step's times differ by no more than this factor plus the trial's spread.
+Chosen, not measured."""
 
 DEATHS = 2
-"""A trial that died so often is not run again."""
+"""A trial that died this often is not run again. Chosen, not measured."""
 
 INTERRUPTED = "interrupted"
-"""What `stopped` says where the user ended the search."""
-
-Stages = Callable[[str, int, int], None]
-
+"""The value of `stopped` where the user ended the search."""
 
 CHANGED = "may be changed"
-"""What a trial says where the workload could not be put back."""
+"""Words in the reason of a trial after which the workload could not be restored."""
 
 
 class Bench(Started, Protocol):
-    """Where steps are run. `renews`: it makes the workload anew where one was spoilt."""
+    """Runs the steps. `renews`: it can make the workload anew after one was spoilt."""
 
     renews: bool
 
     def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> Looked:
-        """Diagnose the step with what is kept, in so many seconds; `spent_s`: what was spent before, for messages.
+        """Diagnose the step with the kept ways within `within_s` seconds; `spent_s`: seconds spent before, for
+        messages.
 
-        Raises UsageError where it can't be run, or not in the time, and Died where its process died.
+        Raises UsageError where the step can't be run, or not in that time, and Died where its process died.
         """
 
     def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
-        """One trial, on top of what is kept or in the place of one of it; a death of the process is a verdict."""
+        """One trial, on top of the kept ways or in place of one of them; where the process dies, a record says so."""
 
     def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
-        """All kept ways at once, against the step as it was."""
+        """One trial of all kept ways at once, against the step as it was."""
 
 
 class Telling:
-    """Progress of a bench, told with the way that is being tried."""
+    """Progress of a bench, with the name of the way that is being tried."""
 
     def __init__(self, stages: Stages | None) -> None:
         self._stages = stages
@@ -74,24 +75,24 @@ class Telling:
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Pass a stage on."""
         if self._stages is not None:
-            known = not self.about or stage.startswith(self.about)
-            self._stages(stage if known else f"{self.about}: {stage}", done, total)
+            named = not self.about or stage.startswith(self.about)
+            self._stages(stage if named else f"{self.about}: {stage}", done, total)
 
 
 TOGETHER = "all together"
-"""What the trial of all kept ways at once is called."""
+"""The name of the trial of all kept ways at once."""
 
 
 class Died(Exception):
-    """The process that ran the steps died or hung: one line says how."""
+    """The process that runs the steps died or hung: one line says how."""
 
 
 class Late(Died):
-    """The process did not answer in the time, and was ended: one line says what it was doing."""
+    """The process did not answer in time and was ended: one line says what it was doing."""
 
 
 class Search:
-    """One search. `run` returns when nothing is left, the budget is spent, or the user interrupts."""
+    """One search. `run` returns when nothing is left to try, the budget is spent, or the user interrupts."""
 
     def __init__(
         self, bench: Bench, before: Looked, options: Options, ledger: Ledger | None = None,
@@ -107,7 +108,7 @@ class Search:
         self._chooser = Chooser(self.found, options, ledger)
 
     def run(self) -> Found:
-        """Try until nothing is left. An interrupt ends it with what is known so far."""
+        """Try ways until nothing is left. An interrupt ends the search with what is known so far."""
         found = self.found
         try:
             while not found.stopped:
@@ -123,18 +124,18 @@ class Search:
         except KeyboardInterrupt:
             found.stopped = INTERRUPTED
         self._undecided()
-        waiting = self.ranked()  # why each of the others was left, as things stand now
+        waiting = self.ranked()  # also updates why each other way was left
         if not self._options.dry_run:
             self._leave(waiting)
         return found
 
     def _undecided(self) -> None:
-        """Say what budget may decide a trial, where the budget was why none was."""
+        """Suggest a budget where the budget was the reason that no trial was decided."""
         found = self.found
-        late = [one for one in found.trials if one.late]
+        late = [trial for trial in found.trials if trial.late]
         if self._decided or not late or found.stopped == INTERRUPTED:
             return
-        trial = max(late, key=lambda it: it.seconds)
+        trial = max(late, key=lambda late_trial: late_trial.seconds)
         found.needs_s = looking.enough(
             self._spending.budget_s + trial.seconds, self._spending.budget_s, found.before.once_s
         )
@@ -142,11 +143,11 @@ class Search:
         found.stopped = f"no trial was decided in the time: {trial.way} was ended after {trial.seconds:.0f} s, {more}"
 
     def ranked(self) -> list[Choice]:
-        """What could be tried now, in the order of it; why the others are left goes to `found.left`."""
+        """The ways that could be tried now, in order; writes to `found.left` why the others are not."""
         return self._chooser.ranked()
 
     def _leave(self, waiting: Sequence[Choice]) -> None:
-        """Why those that could still be tried were not. What was tried is among the trials."""
+        """Note why ways that could still be tried were not."""
         found = self.found
         interrupted = found.stopped == INTERRUPTED
         tried = {trial.way for trial in found.trials}
@@ -165,7 +166,7 @@ class Search:
         return "left the workload changed" in self.found.stopped
 
     def _join(self) -> None:
-        """Measure all that was kept at once: what each saved on top of the others need not add up."""
+        """Measure all kept ways at once, because their savings need not add up."""
         found, step = self.found, self.found.before.step_ns
         if self._spending.joined(found.kept, (step or 0.0) / 1e9) > self._spending.left:
             found.notes.append("what was kept was not timed all at once: the budget was spent")
@@ -192,44 +193,46 @@ class Search:
         return (self._step or 0.0) / 1e9
 
     def _allowed(self, step: float | None, within: float) -> Allowed:
-        """What a trial is given, which has to end within so many seconds."""
+        """The time for a trial that has to end within so many seconds."""
         seconds = max(min(self._options.trial_s(step), within / SECONDS_USED), LEAST_SECONDS)
         step_s = None if step is None else step / 1e9
         return Allowed(seconds=seconds, within_s=within, step_s=step_s, patient=not self._decided)
 
     def _turn_of(self, choices: Sequence[Choice]) -> None:
-        """Try the first way that there is time for, unless the ledger has the trial; one that takes longer waits."""
+        """Try the first way that there is time for, or take its trial from the ledger; ways that take longer wait."""
         late: list[Turn] = []
         for choice in choices:
-            known, turn = self._known(choice), self._turn(choice, choices)
-            fits = turn.fits if known is None else self._spending.left > self._spending.look([choice.candidate])
+            remembered, turn = self._known(choice), self._turn(choice, choices)
+            fits = turn.fits if remembered is None else self._spending.left > self._spending.look([choice.candidate])
             if fits:
                 self._chooser.take(choice)
                 self._fits = " of what fits the budget" if late else ""
-                self._try(choice, known, turn.within)
+                self._try(choice, remembered, turn.within)
                 return
             late.append(turn)
         self._stop(late)
 
     def _turn(self, choice: Choice, choices: Sequence[Choice]) -> Turn:
-        """What the trial of a way needs, and what there is for it."""
+        """The time that the trial of a way needs, and the time that there is for it."""
         candidate, spending = choice.candidate, self._spending
         needs = max(spending.trial(candidate, self._step_s), self._took_longer(choice))
         if self._decided:
-            kept = [*(it for it in self.found.kept if it.way != choice.instead_of), candidate]
+            kept = [*(member for member in self.found.kept if member.way != choice.instead_of), candidate]
             after = spending.after(kept, (self.found.before.step_ns or 0.0) / 1e9)
         else:
-            others = [it.candidate for it in choices if not it.candidate.compiles] if candidate.compiles else []
+            others = (
+                [other.candidate for other in choices if not other.candidate.compiles] if candidate.compiles else []
+            )
             after = spending.instead(others, self._step_s)
         return Turn(needs, after, spending.left - after)
 
     @property
     def _decided(self) -> bool:
-        """Whether any trial has a verdict: until then nothing is kept back for what comes after one."""
+        """Whether any trial has a verdict: until then no time is reserved for what comes after a trial."""
         return any(trial.verdict != "inconclusive" for trial in self.found.trials)
 
     def _took_longer(self, choice: Choice) -> float:
-        """What a trial of the ledger that was ended by the budget had; 0 where there is none."""
+        """The time after which the budget ended a trial of the ledger; 0 where there is none."""
         looked = self.found.looked
         if self._ledger is None:
             return 0.0
@@ -238,9 +241,9 @@ class Search:
         )
 
     def _stop(self, late: Sequence[Turn]) -> None:
-        """The budget is spent: no way of those that are left can be tried in what is left of it."""
+        """Stop, because none of the ways that are left fits into what is left of the budget."""
         found, spending, step = self.found, self._spending, self._step
-        turn = min(late, key=lambda it: it.needs + it.after) if not self._decided else late[0]
+        turn = min(late, key=lambda waiting: waiting.needs + waiting.after) if not self._decided else late[0]
         spent = f"the budget: {spending.spent:.0f} s of {spending.budget_s:g} s were spent"
         of_step = f" of a step of {units.duration(step)}" if step and step / 1e9 >= SLOW_S else ""
         beside = f", measuring all that is kept after it {turn.after:.0f} s" if turn.after >= 1.0 else ""
@@ -251,44 +254,45 @@ class Search:
             found.needs_s = enough
 
     def _known(self, choice: Choice) -> TrialRecord | None:
-        """The ledger's trial of a way on top of the same kept ones, where it can stand for one of now."""
+        """The ledger's trial of a way on top of the same kept ways, where it can replace a new one."""
         looked, way = self.found.looked, choice.candidate.way
         if self._ledger is None or self._options.again:
             return None
         base = self._chooser.base(choice)
-        known = self._ledger.find(looked.versions, looked.fingerprint, base, way)
-        if known is None:
+        remembered = self._ledger.find(looked.versions, looked.fingerprint, base, way)
+        if remembered is None:
             return None
-        if known.disturbed:
+        if remembered.disturbed:
             return None
-        if known.verdict == "inconclusive":  # times that scattered, memory that was short: another day they may not
+        if remembered.verdict == "inconclusive":  # noise or short memory may be gone another day
             died = self._ledger.deaths(looked.versions, looked.fingerprint, base, way, self._options.limit_s)
-            return known if known.died and died >= DEATHS else None
-        if (now := self._apart(known, choice)) is not None:
-            told = (
-                f"{way}: the ledger's trial of {known.date[:10]} was of a step of {units.duration(_step_of(known))}, "
-                f"which takes {units.duration(now)} now: it was not used"
+            return remembered if remembered.died and died >= DEATHS else None
+        if (now := self._apart(remembered, choice)) is not None:
+            was = units.duration(_step_of(remembered))
+            note = (
+                f"{way}: the ledger's trial of {remembered.date[:10]} was not used: its step took {was}, and takes "
+                f"{units.duration(now)} now"
             )
-            if told not in self.found.notes:
-                self.found.notes.append(told)
+            if note not in self.found.notes:
+                self.found.notes.append(note)
             return None
-        return known
+        return remembered
 
-    def _apart(self, known: TrialRecord, choice: Choice) -> float | None:
-        """The step as it is now, ns, where a trial of the ledger was of one that took far more or less; else None."""
+    def _apart(self, remembered: TrialRecord, choice: Choice) -> float | None:
+        """The step's time now, in ns, where it differs too much from that of a trial of the ledger; else None."""
         now = self._step
-        was, spread = _step_of(known), known.timing.spread_ns if known.timing is not None else 0.0
+        was, spread = _step_of(remembered), remembered.timing.spread_ns if remembered.timing is not None else 0.0
         if not was or not now or not self.found.fresh_look:
             return None
         return now if max(was, now) > APART * min(was, now) + spread else None
 
-    def _try(self, choice: Choice, known: TrialRecord | None, within: float) -> None:
+    def _try(self, choice: Choice, remembered: TrialRecord | None, within: float) -> None:
         candidate, found = choice.candidate, self.found
         base = self._chooser.base(choice)
         self._tell.about = self._trying = candidate.way
         began = self._clock()
-        if known is not None:
-            record = replace(known, from_ledger=known.date, instead_of=choice.instead_of)
+        if remembered is not None:
+            record = replace(remembered, from_ledger=remembered.date, instead_of=choice.instead_of)
         else:
             record = self._bench.trial(base, candidate, self._allowed(self._step, within), choice.instead_of)
             self._learn(candidate, record, self._clock() - began)
@@ -301,26 +305,26 @@ class Search:
                 self._ledger.add(record)
         found.trials.append(record)
         self._trying = ""
-        if CHANGED in record.why and known is None and not self._bench.renews:
+        if CHANGED in record.why and remembered is None and not self._bench.renews:
             found.stopped = f"{record.way} left the workload changed, and this process can't make it anew"
         self._judge(record, choice)
 
     def _unapplied(self, candidate: Candidate, record: TrialRecord) -> None:
-        """A way, or one of a set, can't be applied: it has no other turn, and the set is tried without it."""
+        """Note a way that can't be applied; a set with it is tried without it."""
         why = record.why.removeprefix(f"{candidate.way} can't be applied: ")
         self._chooser.unapplied(record.unfit_member or candidate.way, why)
         if candidate.members:
             self._chooser.split(candidate, record.unfit_member)
 
     def _learn(self, candidate: Candidate, record: TrialRecord, seconds: float) -> None:
-        """What a trial took, for what the next ones will."""
+        """Learn from a trial's time how long the next ones take."""
         if record.late:
             self._spending.costs.ended(candidate, seconds)
         elif not record.died:
             self._spending.costs.add(candidate, seconds, record.compile_s)
 
     def _predicted(self, record: TrialRecord, choice: Choice) -> TrialRecord:
-        """A measured trial, with what was predicted of it and what it is remembered by."""
+        """A trial with its prediction, and the fields by which the ledger finds it."""
         candidate, looked, step = choice.candidate, self.found.looked, self._step
         if record.replayed_expected_ns is not None and record.replayed_saving_ns is not None:
             low, high = record.replayed_saving_ns
@@ -358,17 +362,17 @@ class Search:
             return
         if choice.instead_of:
             self._chooser.refuse(choice.instead_of, self._tried[choice.instead_of])
-        members = [it for it in found.looked.candidates if it.way in candidate.members]
-        found.kept = [it for it in found.kept if it.way != choice.instead_of] + (members or [candidate])
+        members = [member for member in found.looked.candidates if member.way in candidate.members]
+        found.kept = [other for other in found.kept if other.way != choice.instead_of] + (members or [candidate])
         found.keep(record)
         if members:
-            self._tried |= {it.way: Tried(record, it.expected_ns, self._step) for it in members}
+            self._tried |= {member.way: Tried(record, member.expected_ns, self._step) for member in members}
             self._chooser.doubt(sets.may_not_pay(candidate, self._step or 0.0))
         self._tell.about = f"with {candidate.way}"
         self._look_again(candidate)
 
     def _left_out(self, record: TrialRecord, choice: Choice) -> None:
-        """A kept way stays where the step is or may well be slower without it, or nothing can be said; else it goes."""
+        """Drop a kept way if the step without it is faster, or about as fast; else keep it."""
         found, way = self.found, choice.candidate.leaves_out
         goes = record.verdict == "helped" or (record.verdict == "no_change" and ratio(record) > 1.0 - LEAST_SHARE)
         outcome = "it is left out" if goes else "it stays"
@@ -376,12 +380,12 @@ class Search:
         if not goes:
             return
         self._chooser.refuse(way, self._tried[way])
-        found.kept = [it for it in found.kept if it.way != way]
+        found.kept = [other for other in found.kept if other.way != way]
         found.keep(record)
         self._look_again(choice.candidate)
 
     def _look_again(self, candidate: Candidate) -> None:
-        """Diagnose the step with what is kept, of which `one` was kept last."""
+        """Diagnose the step with the kept ways, of which `candidate` was kept last."""
         found, spending = self.found, self._spending
         found.fresh_look = False
         room = spending.left - spending.joined(found.kept, (found.before.step_ns or 0.0) / 1e9)
@@ -389,10 +393,10 @@ class Search:
             found.notes.append(f"the step with {candidate.way} was not diagnosed again: the budget was spent")
             return
         try:
-            found.looked = self._bench.look([it.way for it in found.kept], room, spending.spent)
+            found.looked = self._bench.look([member.way for member in found.kept], room, spending.spent)
         except (Died, UsageError) as died:
             found.notes.append(f"the step with {candidate.way} could not be diagnosed again ({died}): "
-                               "what comes after it was predicted before it")  # fmt: skip
+                               "later ways were predicted from the step before it")  # fmt: skip
             return
         found.fresh_look = True
         spending.costs.looked(found.looked.seconds)
@@ -401,7 +405,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the trial of a way needs, what is kept back for what comes after it, and what it may take: in seconds."""
+    """The seconds that a trial needs, those reserved for what comes after it, and those that it may take."""
 
     needs: float
     after: float
@@ -414,7 +418,7 @@ class Turn:
 
 
 def _because(choice: Choice, step: float | None, fits: str = "") -> str:
-    """Why it is a way's turn. `fits`: words for that others were predicted more and take too long."""
+    """Why a way is tried now. `fits`: words that say that ways with larger predictions take too long."""
     if choice.expected is None:
         return "nothing predicts it, and what could be predicted was tried"
     share = f" ({units.percent(choice.expected / step)})" if step and choice.expected >= 0 else ""
@@ -424,10 +428,10 @@ def _because(choice: Choice, step: float | None, fits: str = "") -> str:
     if choice.candidate.work != 1.0:
         return f"predicted {units.duration(choice.expected)}{share} for the same work, last: the step gets no shorter"
     if choice.candidate.slow:
-        return f"predicted {units.duration(choice.expected)}{share}{instead}; late, for it compiles for minutes"
-    return f"the most predicted{fits}, {units.duration(choice.expected)}{share}{instead}"
+        return f"predicted {units.duration(choice.expected)}{share}{instead}; late, because it compiles for minutes"
+    return f"the largest prediction{fits}, {units.duration(choice.expected)}{share}{instead}"
 
 
 def _step_of(trial: TrialRecord) -> float:
-    """The step that a trial was of, ns; 0 where it was not timed."""
+    """The time of a trial's original step, in ns; 0 where it was not timed."""
     return trial.timing.before_ns if trial.timing is not None else trial.step_ns or 0.0

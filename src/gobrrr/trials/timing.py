@@ -1,15 +1,14 @@
 """Two arms timed in turns: is one faster than the other?
 
-A round has two blocks of steps of each arm, in an order that a die picks anew. What is said of the difference is its
-median over the rounds; how sure that is comes from the order of the times within each round alone (`sequential`). After
-each round the trial ends if that says enough: that the other arm is faster, that it is slower, or that it can't be
-faster by so much that it were worth keeping. A difference under `LEAST_SHARE` of the step counts as none: where memory
-happens to lie makes as much. The uncertainty of a difference is the distance of the median from the end of the interval
-that is nearer to "no difference"; where none is shown, from the farther one.
+A round has two blocks of steps of each arm, in an order drawn at random. The reported difference is the median over the
+rounds; its certainty comes only from the order of the times within each round (`sequential`). After each round the
+trial ends if the result is clear: the other arm is faster, slower, or can't be faster by enough to keep it. A
+difference under `LEAST_SHARE` of the step counts as none, because the placement of memory alone causes as much. The
+uncertainty of a difference is the distance from the median to the end of the interval that is nearer to "no
+difference"; where no difference is shown, to the farther end.
 
-The times of both arms are the medians of their own blocks, and nothing is said to help or to hurt unless they show it
-as well: on a machine that is now fast and now slow, the rounds' differences alone can say anything, even a gain of more
-than the step.
+The times of both arms are the medians of their own blocks. A way helps or hurts only if these show it as well: on a
+machine whose speed changes, the rounds' differences alone can show anything, even a gain larger than the step.
 """
 
 from __future__ import annotations
@@ -26,34 +25,36 @@ from typing import Any, Literal
 from gobrrr import units
 from gobrrr.model.treated import Timing
 from gobrrr.observe.live.clock import wait as wait_for_device
-from gobrrr.trials.pace import UNDECIDED
+from gobrrr.trials.pace import UNDECIDED, Stages
 from gobrrr.trials.sequential import LEAST_ROUNDS, ORDERS, Round, interval
 
 Side = Callable[[], AbstractContextManager[Callable[[], Any]]]
 """Entering it gives the callable that runs one step."""
-Progress = Callable[[str, int, int], None]
 Settled = Literal["helped", "no_change", "hurt", "inconclusive"]
 
 ROUNDS, MOST_ROUNDS = 16, 30
-"""So many rounds the steps of a block leave time for, and more are not run."""
+"""The steps of a block leave time for so many rounds; and the most rounds that are run. Chosen, not measured."""
 SURE_S, SURE_ROUNDS = 1.0, 8
-"""Rounds that take no longer than this together are run in any case: the time of a short step is then known better."""
+"""So many rounds are run in any case if they take no longer than this, for a better estimate of a short step's time."""
 BLOCK_NS = 20e6
+"""The shortest time of a block, beside which the resolution of the clock does not count. Chosen, not measured."""
 BLOCK_STEPS, MOST_BLOCK_STEPS = 5, 20_000
+"""Steps of a block where time allows, and at most. Chosen, not measured."""
 LEAST_SHARE = 0.01
+"""A smaller difference, as a share of the step, counts as none. Chosen, not measured."""
 WORTH_SHARE = 0.02
-"""A way that can't save more of the step than this is not worth more rounds."""
+"""A way that can't save a larger share of the step gets no more rounds. Chosen, not measured."""
 WIDE_SHARE = 0.1
-"""An uncertainty over this share of the step hides too much for "no change"."""
+"""With a larger uncertainty, as a share of the step, the verdict is not "no change". Chosen, not measured."""
 AGREEING = 0.5
-"""The medians of the blocks and that of the rounds may be apart by so much of the gain, where it is certain."""
+"""The share of a certain gain by which the blocks' medians may differ from the rounds' median. Chosen, not measured."""
 SEED = 20_261
-"""Of the die that says in which order a round runs."""
+"""The seed of the random order of rounds."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The times of both arms and what follows from them. `verdict` is of time alone."""
+    """The times of both arms and their verdict, which is about time alone."""
 
     timing: Timing
     verdict: Settled
@@ -62,7 +63,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Warmth:
-    """The first steps of an arm. `extra_s` is what they took more than as many settled ones."""
+    """The first steps of an arm. `extra_s`: how much longer they took than as many settled steps."""
 
     times_ns: tuple[float, ...]
     step_ns: float
@@ -84,7 +85,7 @@ def warm_up(
 ) -> Warmth:
     """Run steps until the last `alike` agree and nothing was compiled in them (`compiling` counts), within the bounds.
 
-    `seconds` is of the steps after the first in which nothing was compiled, `most_s` of all of them.
+    `seconds` bounds the steps after the first that compile nothing, `most_s` all steps.
     """
     times: list[float] = []
     counts: list[int] = [compiling()]
@@ -111,7 +112,7 @@ def _agree(times: Sequence[float]) -> bool:
 
 
 def block_steps(step_ns: float, seconds: float) -> int:
-    """Steps of a block: enough for a span in which the clock's own grain is nothing, and five where time allows."""
+    """The steps of a block: enough for BLOCK_NS, and BLOCK_STEPS where time allows."""
     enough = min(MOST_BLOCK_STEPS, math.ceil(BLOCK_NS / max(step_ns, 1.0)))
     affordable = int(seconds * 1e9 / (4 * ROUNDS) / max(step_ns, 1.0)) - 1
     return max(enough, min(BLOCK_STEPS, affordable), 1)
@@ -130,13 +131,13 @@ def compare(
     prepare: Callable[[], None] | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
     wait: Callable[[], None] = wait_for_device,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
 ) -> Compared:
-    """Time both arms in turns. `step_ns` is about what the slower one's step takes, `work` what a step of `after` does.
+    """Time both arms in turns. `step_ns`: about the slower arm's step time; `work`: the work of a step of `after`.
 
-    `prepare` is called before every block, while no arm is entered, and `idle` steps of each block are not timed: the
-    first after entering an arm stands for nothing. `seconds` bounds it, but never under the fewest rounds that can say
-    anything, unless these take more than `most_s`; of the `patient`, `most_s` alone bounds it.
+    `prepare` is called before every block, while no arm is entered. The first `idle` steps of each block are not timed,
+    because entering an arm disturbs them. `seconds` bounds the timing, but the fewest rounds that can decide are run
+    unless they take more than `most_s`; if `patient`, only `most_s` bounds it.
     """
     steps = block_steps(step_ns, seconds)
     begin, dice = clock(), random.Random(SEED)
@@ -165,7 +166,7 @@ def compare(
 
 
 def _over(rounds: Sequence[Round], spent_s: float, seconds: float, most_s: float) -> bool:
-    """Whether no further round is run: enough is known, or there is no time for it."""
+    """Whether no further round is run: the result is clear, or there is no time left."""
     done = len(rounds)
     if not done:
         return False
@@ -180,7 +181,7 @@ def _over(rounds: Sequence[Round], spent_s: float, seconds: float, most_s: float
 def _round(
     block: Callable[[Side], float], before: Side, after: Side, order: Sequence[bool], work: float = 1.0
 ) -> Round:
-    """One round, in an order of the arms."""
+    """Run one round, with the arms in this order."""
     times: dict[bool, list[float]] = {False: [], True: []}
     for second in order:
         times[second].append(block(after if second else before) / (work if second else 1.0))
@@ -190,7 +191,7 @@ def _round(
 
 @dataclass(frozen=True)
 class _Read:
-    """What rounds say: ns of a unit of work. `saved` lies between `least` and `most`."""
+    """The result of some rounds, in ns per unit of work. `saved` lies between `least` and `most`."""
 
     base: float
     other: float
@@ -200,19 +201,19 @@ class _Read:
 
     @property
     def shown(self) -> bool:
-        """Whether one arm is certainly faster, and by more than counts as none."""
+        """Whether one arm is certainly faster, by more than LEAST_SHARE."""
         certain = self.least > 0 if self.saved > 0 else self.most < 0
         return certain and abs(self.saved) > LEAST_SHARE * self.base
 
     @property
     def settled(self) -> bool:
-        """Whether more rounds would say the same of whether to keep it."""
+        """Whether more rounds would not change the decision to keep the way."""
         useless = self.most < WORTH_SHARE * self.base and self.least > -WIDE_SHARE * self.base
         return (self.shown and not self.contradicts) or useless
 
     @property
     def uncertain(self) -> float:
-        """How far the saving may be from what it is said to be: towards none where one is shown."""
+        """How far the true saving may be from the reported one: towards none where a saving is shown."""
         toward, away = self.saved - self.least, self.most - self.saved
         if self.saved < 0:
             toward, away = away, toward
@@ -220,10 +221,10 @@ class _Read:
 
     @property
     def contradicts(self) -> bool:
-        """Whether the medians of the blocks show something else than the rounds do."""
+        """Whether the medians of the blocks contradict the rounds."""
         saving = self.base - self.other
         if self.shown and (saving * self.saved <= 0 or abs(saving) <= LEAST_SHARE * self.base):
-            return True  # what helps must help by the medians as well
+            return True  # the medians have to show it as well
         apart = abs(self.saved - saving)
         return apart > max(min(self.uncertain, WIDE_SHARE * self.base), AGREEING * abs(self.saved))
 
@@ -231,23 +232,23 @@ class _Read:
 def _read(rounds: Sequence[Round]) -> _Read:
     least, most = interval(rounds)
     return _Read(
-        base=median(first for it in rounds for first in it.firsts),
-        other=median(other for it in rounds for other in it.others),
-        saved=median(it.saved for it in rounds),
+        base=median(first for round_ in rounds for first in round_.firsts),
+        other=median(other for round_ in rounds for other in round_.others),
+        saved=median(round_.saved for round_ in rounds),
         least=least,
         most=most,
     )
 
 
 def decide(rounds: Sequence[Round], *, steps: int, work: float = 1.0) -> Compared:
-    """The verdict on rounds, whose blocks had so many steps each."""
+    """The verdict on rounds with `steps` steps per block."""
     read = _read(rounds)
-    differences = [it.saved for it in rounds]
-    known = math.isfinite(read.uncertain)
+    differences = [round_.saved for round_ in rounds]
+    bounded = math.isfinite(read.uncertain)
     timing = Timing(
         before_ns=read.base,
         after_ns=read.other * work,
-        spread_ns=read.uncertain if known else max(differences) - min(differences),
+        spread_ns=read.uncertain if bounded else max(differences) - min(differences),
         rounds=len(rounds),
         steps=steps * 4 * len(rounds),
     )
@@ -262,18 +263,18 @@ def _verdict(read: _Read, spread: float, rounds: int) -> tuple[Settled, str]:
             "inconclusive",
             f"{UNDECIDED}: timed in {units.things(rounds, 'round')}, and a verdict takes at least {LEAST_ROUNDS}",
         )
-    told = f"{units.duration(base)} before, {_signed(saving, base)} with it"
+    times = f"{units.duration(base)} before, {_signed(saving, base)} with it"
     sure = f"give or take {units.duration(spread)} ({units.things(rounds, 'round')})"
     if read.saved >= base or (not read.shown and not spread <= WIDE_SHARE * base):
-        return "inconclusive", f"times scatter too much to tell: {told}, {sure}"
+        return "inconclusive", f"times scatter too much to tell: {times}, {sure}"
     if read.contradicts:
-        told = f"{_signed(saving, base)} by the medians of all blocks, {_signed(read.saved, base)} by the rounds'"
-        return "inconclusive", f"times scatter too much to tell: {told}, {sure}"
+        times = f"{_signed(saving, base)} by the medians of all blocks, {_signed(read.saved, base)} by the rounds'"
+        return "inconclusive", f"times scatter too much to tell: {times}, {sure}"
     if read.shown:
-        return "helped" if read.saved > 0 else "hurt", f"{told}, {sure}"
-    return "no_change", f"{told}, {sure}: no more than chance"
+        return "helped" if read.saved > 0 else "hurt", f"{times}, {sure}"
+    return "no_change", f"{times}, {sure}: no more than chance"
 
 
 def _signed(saving: float, base: float) -> str:
-    """A difference with its sign in words, and what share of the step it is."""
+    """A difference with its sign in words, and its share of the step."""
     return f"{units.faster(saving)} ({100 * abs(saving) / base if base else 0:.1f} %)"

@@ -1,4 +1,4 @@
-"""A workload treated: diagnosed, searched, and told as one record."""
+"""Treats a workload: diagnoses it, searches for ways that help, and makes one record of the result."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from gobrrr.trials import doubts
 from gobrrr.trials.candidates import Looked
 from gobrrr.trials.choosing import Choice, Found, Options, named
 from gobrrr.trials.ledger import Ledger
+from gobrrr.trials.pace import Stages
 from gobrrr.trials.remote import Remote
-from gobrrr.trials.search import Bench, Search, Stages, Telling
+from gobrrr.trials.search import Bench, Search, Telling
 
 MOST_NAMES = 12
+"""Names that an error message lists at most."""
 
 IN_PROCESS = (
-    "the workload ran in this process: a crash or a hang in a trial would have ended it; file.py:name gets its own"
+    "the workload ran in this process: a crash or a hang in a trial would have ended it; a step that is named as "
+    "file.py:name gets a process of its own"
 )
+"""The note for a workload that was not named."""
 
 
 def treat(
@@ -39,11 +43,11 @@ def treat(
     stages: Stages | None = None,
     begun: float | None = None,
 ) -> Treated:
-    """Treat a workload: a name ("file.py:name") in a process of its own, anything else in this one.
+    """Treat a workload: a named one ("file.py:name") in a separate process, anything else in this one.
 
-    `begun`: when it was asked for, now if None. `ledger`: its folder, None for the user's own. `limit_s`: the longest
-    silence in a trial before it is ended. Raises UsageError or InputError where there is nothing to treat; what a step
-    in this process raises passes through.
+    `begun`: the time of the request, now if None. `ledger`: its folder, None for the user's own. `limit_s`: the longest
+    silence in a trial before it is ended. Raises UsageError or InputError where there is nothing to treat; exceptions
+    of a step in this process pass through.
     """
     begun = time.monotonic() if begun is None else begun
     tell = Telling(stages)
@@ -64,16 +68,19 @@ def treat(
     name = live.name_of(target)
     with put_back(target) as unknown:
         workload = workload_of(target, name)
-        notes = (IN_PROCESS, *(unknown if workload.step is target else ()))  # what made a workload ran no step
-        here = Here(workload, name, alone=False, stages=tell)
-        return run(here, name, options, book, begun=begun, notes=notes, tell=tell)
+        notes = (
+            IN_PROCESS,
+            *(unknown if workload.step is target else ()),
+        )  # a callable that returned a workload ran no step
+        bench = Here(workload, name, alone=False, stages=tell)
+        return run(bench, name, options, book, begun=begun, notes=notes, tell=tell)
 
 
 def run(
     bench: Bench, target: str, options: Options, ledger: Ledger, *, begun: float | None = None,
     notes: Sequence[str] = (), tell: Telling | None = None, clock: Callable[[], float] = time.monotonic,
 ) -> Treated:  # fmt: skip
-    """Search on a bench, and tell what was found. `begun`: the clock's time at which it was asked for."""
+    """Search on a bench, and make the record. `begun`: the clock's time of the request."""
     begun = clock() if begun is None else begun
     spent = clock() - begun
     before = bench.look((), options.budget_s - spent, spent)
@@ -85,16 +92,16 @@ def run(
 
 
 def _check_names(looked: Looked, options: Options) -> None:
-    """Refuse a name in --only or --without that is no way and no treatment."""
-    known = {name for candidate in looked.candidates for name in (candidate.way, candidate.treatment)}
-    known |= {untried.way for untried in looked.unfit}
+    """Refuse a name in --only or --without that is neither a way nor a treatment."""
+    names = {name for candidate in looked.candidates for name in (candidate.way, candidate.treatment)}
+    names |= {untried.way for untried in looked.unfit}
     for name in (*options.only, *options.without):
-        if name not in known:
-            raise UsageError(f"no way of a treatment is called {sanitise(name)}; those here: {_some(sorted(known))}")
+        if name not in names:
+            raise UsageError(f"no way of a treatment is called {sanitise(name)}; those here: {_some(sorted(names))}")
 
 
 def _some(names: Sequence[str]) -> str:
-    """Names in a list, and how many there are beyond those."""
+    """The first MOST_NAMES names, and how many more there are."""
     more = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
@@ -127,7 +134,7 @@ def told(
 
 
 def _untried(found: Found, only: Sequence[str]) -> tuple[Untried, ...]:
-    """What was left: what was asked for by name first, then what fits the workload."""
+    """The ways that were not tried: first those that the user named, then those that fit the workload."""
     unfit = {untried.way for untried in found.looked.unfit}
 
     def last(item: tuple[str, str]) -> tuple[bool, bool]:
@@ -137,7 +144,7 @@ def _untried(found: Found, only: Sequence[str]) -> tuple[Untried, ...]:
 
 
 def _plan(choice: Choice, step: float | None) -> str:
-    """One line of what would be tried."""
+    """One line of the plan that --dry-run shows."""
     name = choice.candidate.way
     if choice.expected is None:
         return f"{name}: nothing predicts it, last"
@@ -147,10 +154,10 @@ def _plan(choice: Choice, step: float | None) -> str:
 
 
 def code_of(found: Found) -> str:
-    """What to paste for all that was kept, in the order in which it is applied; each import once, at the top."""
+    """The code to paste for all kept ways, in the order in which they are applied; each import once, at the top."""
     imports: list[str] = []
     parts: list[str] = []
-    for candidate in sorted(found.kept, key=lambda it: it.rank):
+    for candidate in sorted(found.kept, key=lambda candidate: candidate.rank):
         lines = candidate.code.strip().splitlines()
         imports += [line for line in lines if line.startswith(("import ", "from "))]
         rest = "\n".join(line for line in lines if not line.startswith(("import ", "from "))).strip("\n")
@@ -160,23 +167,23 @@ def code_of(found: Found) -> str:
 
 
 def diagnosis_of(treated: Treated) -> Diagnosis:
-    """The diagnosis before, with its trials filled in, those of kept ways first: what the other renderers show.
+    """The first diagnosis with the trials filled in, those of kept ways first, for the other renderers.
 
-    What a diagnosis has no place for is in its notes, before its own: what was kept and its code, and why it ended.
+    Its notes begin with what a diagnosis has no field for: what was kept, its code, and why the search ended.
     """
     from gobrrr.report.treated import headline
 
-    told = [f"treated: {headline(treated)}"]
+    summary = [f"treated: {headline(treated)}"]
     kept = [trial for trial in treated.trials if trial.way in treated.kept]
     rest = [trial for trial in treated.trials if trial not in kept]
     if treated.code:
-        told.append(f"to paste:\n{treated.code}")
+        summary.append(f"to paste:\n{treated.code}")
     whole = [treated.together] if treated.together is not None else []
     trials = [_trial(trial) for trial in (*whole, *kept, *rest)]
     stopped = [f"stopped: {treated.stopped}"] if treated.stopped else []
     own = [note for note in treated.notes if note not in treated.before.notes]
     caveats = list(treated.caveats)
-    notes = [*told, *treated.before.notes, *stopped, *own]
+    notes = [*summary, *treated.before.notes, *stopped, *own]
     return replace(treated.before, trials=trials, caveats=caveats, notes=notes)
 
 

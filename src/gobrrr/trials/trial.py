@@ -1,4 +1,4 @@
-"""One trial: a way on top of those that are kept. Apply, warm up, compare the numbers, time both in turns, say so."""
+"""One trial of a way on top of the kept ones: apply it, warm up, compare the numbers, and time both arms in turns."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from gobrrr.system.reading import System
 from gobrrr.treatments.framework.way import Unapplied, Way
 from gobrrr.trials import numerics, pace, timing
 from gobrrr.trials.arms import Arm, Unrestored, ahead
-from gobrrr.trials.pace import UNDECIDED, Allowed
+from gobrrr.trials.pace import UNDECIDED, Allowed, Stages
 from gobrrr.trials.sequential import LEAST_ROUNDS
 
-Progress = Callable[[str, int, int], None]
-
 STEPS = 3
+"""Steps whose numbers are compared. Chosen, not measured."""
 WARM_SHARE = 0.25
-"""Of the seconds of a trial, what settling may take in each arm; compiling is not cut off."""
+"""The share of a trial's seconds that warming up may take in each arm; compiling is not cut off. Chosen."""
 TIMING_SHARE, NUMERICS_SHARE = 0.5, 0.5
+"""The shares of a trial's seconds for timing, and for comparing the numbers at most. Chosen, not measured."""
 AHEAD_STEPS, AHEAD_BLOCKS, AHEAD_MOST = 5, pace.BLOCKS * LEAST_ROUNDS, 3.0
-"""With a loader's workers: the timed steps of a block, the blocks of the fewest rounds, and how many times a trial's
-seconds they may take."""
+"""For a loader with workers: the timed steps of a block, the blocks of the fewest rounds, and how many times a trial's
+seconds for timing they may take."""
 SLOW_SHARE = 1 / 30
-"""A step that takes more than this of a trial's seconds is compared in few runs."""
+"""The numbers of a step that takes a larger share of a trial's seconds are compared in few runs. Chosen."""
 TOLD_S = 0.05
-"""Less than this before a way's steps settle is no compile time."""
+"""A shorter warm-up is not reported as compile time. Chosen, not measured."""
 STAGES = ("applying", "warming up", "comparing the numbers", "timing in turns")
 COMPILING = "compiling, and warming up"
+"""The stages of a trial in its progress."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class _Warm:
 
 
 class _Ended(Exception):
-    """The trial ends here without a verdict: one line."""
+    """The trial ends without a verdict: one line says why."""
 
 
 def run_trial(
@@ -65,15 +66,14 @@ def run_trial(
     instead_of: Way | None = None,
     steps: int = STEPS,
     allowed: Allowed,
-    progress: Progress | None = None,
+    progress: Stages | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> TrialRecord:
-    """Try a way on top of those that are kept; the workload is as it was afterwards.
+    """Try a way on top of the kept ones, and restore the workload.
 
-    `instead_of`: one of `kept`, in whose place the way is tried: what is measured is how much better than that it is.
-    `steps` are compared in their numbers; `allowed` says what the trial may take (no single step is cut off, and
-    compiling isn't); `clock` says ns. Raises UsageError where the workload is none. Whatever else happens is in the
-    verdict.
+    `instead_of`: one of `kept` that the way replaces: the trial then measures how much better than that the way is.
+    `steps`: steps whose numbers are compared. `allowed`: the time for the trial (a single step and compiling are not
+    cut off). `clock` returns ns. Raises UsageError where the workload can't be run; the verdict covers everything else.
     """
     return _Trial(workload, kept, way, instead_of, steps, allowed, progress, clock).run()
 
@@ -87,27 +87,27 @@ class _Trial:
         instead_of: Way | None,
         steps: int,
         allowed: Allowed,
-        progress: Progress | None,
+        progress: Stages | None,
         clock: Callable[[], int],
     ) -> None:
         self._workload, self._kept, self._way = workload, tuple(kept), way
         self._steps, self._allowed, self._progress, self._clock = steps, allowed, progress, clock
         self._seconds, self._began = allowed.seconds, clock()
         self._before = Arm(workload, self._kept)
-        self._after = Arm(workload, (*(one for one in self._kept if one is not instead_of), way))
+        self._after = Arm(workload, (*(kept_way for kept_way in self._kept if kept_way is not instead_of), way))
         self._instead_of = instead_of.name if instead_of is not None else ""
         self._work = way.work / (instead_of.work if instead_of is not None else 1.0)
         self._found: dict[str, Any] = {}
         self._notes: list[str] = []
 
     def run(self) -> TrialRecord:
-        """The whole trial, from the state that the workload is in to the same state."""
-        with Arm(self._workload, ()).entered():  # a Workload that is none is refused before anything is copied
+        """Run the whole trial; the workload ends in the state in which it began."""
+        with Arm(self._workload, ()).entered():  # refuses a wrong Workload before anything is copied
             pass
         original = snapshot(self._workload)
         if not original.whole:
             self._notes.append(
-                "nothing of the step's state is known (no model, no reset): each arm goes on from where the other left"
+                "the step's state is not known (no model, no reset): each arm continues where the other one stopped"
             )
         self._notes += original.notes
         verdict: Verdict = "inconclusive"
@@ -161,7 +161,7 @@ class _Trial:
         return self._timed(state, first, second, found)
 
     def _compared(self, state: Snapshot, slower: float) -> Numerics:
-        """What the way does to the numbers, in few runs where a step takes `slower` seconds and that is long."""
+        """Compare the numbers, in few runs where a step of `slower` seconds is slow."""
         most = min(NUMERICS_SHARE * self._seconds, self._left - pace.timed_s(slower))
         fitting = max(2, int(most / pace.NUMERICS_RUNS / slower))
         few = slower > min(SLOW_SHARE * self._seconds, pace.SLOW_S) or fitting < self._steps
@@ -179,7 +179,7 @@ class _Trial:
         return self._allowed.within_s - self._spent
 
     def _time_to_decide(self, first_s: float, second_s: float) -> None:
-        """End the trial where there is no time for what comes next, of steps of so many seconds in each arm."""
+        """End the trial where there is no time to compare and time steps of so many seconds in each arm."""
         needs = pace.decided_s(first_s, second_s)
         if needs > self._left:
             steps = f"a step takes {units.duration(1e9 * first_s)}, {units.duration(1e9 * second_s)} with it"
@@ -191,10 +191,10 @@ class _Trial:
         return _Ended(f"{UNDECIDED}: {why}")
 
     def _alone(self, state: Snapshot) -> None:
-        """One step with the way and nothing else, before anything is compiled for it.
+        """Run one step with only this way, before anything is compiled.
 
-        Raises Unapplied where the step does not take what the way gives it: it writes it into a cache of its own, or
-        has a weight for each row. Memory that is short now may suffice with what is kept.
+        Raises Unapplied where the step fails with the way's inputs: it writes them into a cache of fixed size, for
+        example, or has a weight for each row. Out of memory is ignored here: with the kept ways memory may suffice.
         """
         try:
             with Arm(self._workload, (self._way,)).entered() as entered:
@@ -208,7 +208,8 @@ class _Trial:
         state.restore()
 
     def _warm(self, state: Snapshot) -> tuple[_Warm, _Warm]:
-        """Both arms' first steps, the one as it is first: what the process does once is not the way's."""
+        """Warm up both arms, the original one first, so that one-time work of the process does not count for the
+        way."""
         held = _allocated()
         first = self._warmed(self._before, state, state.device_bytes)
         ours = _allocated() - held
@@ -220,7 +221,7 @@ class _Trial:
         return first, second
 
     def _warmed(self, arm: Arm, state: Snapshot, foreign_bytes: int) -> _Warm:
-        """Enter an arm for the first time. `foreign_bytes` of the device's memory are not its own."""
+        """Enter an arm for the first time. `foreign_bytes`: device memory that is not the arm's own."""
         state.restore()
         compiles = any(way.compiles for way in arm.ways)
         if compiles and self._progress is not None:
@@ -245,7 +246,7 @@ class _Trial:
         ahead = max(_ahead(self._before), _ahead(self._after))
         idle = 1 + ahead if ahead else pace.idle(slower / 1e9)
         seconds = TIMING_SHARE * self._seconds
-        if ahead:  # batches that were made ahead of a block: it takes longer by theirs
+        if ahead:  # a block takes longer by the batches that were prefetched before it
             seconds = min(AHEAD_MOST * seconds, max(seconds, (idle + AHEAD_STEPS) * AHEAD_BLOCKS * slower / 1e9))
         cheap = state.seconds * 1e9 <= timing.block_steps(slower, seconds) * slower
 
@@ -274,7 +275,7 @@ class _Trial:
         again = compiled() - count
         self._found["recompiles_stopped"] = again == 0
         if again:
-            return "inconclusive", f"it did not settle: {units.things(again, 'compilation')} while it was timed"
+            return "inconclusive", f"it kept compiling: {units.things(again, 'compilation')} while it was timed"
         self._found["late"] = compared.timing.rounds < LEAST_ROUNDS
         saving = compared.timing.before_ns - compared.timing.after_ns / self._work
         compile_s = self._found.get("compile_s")
@@ -283,7 +284,7 @@ class _Trial:
         return compared.verdict, _with_numbers(compared.why, found)
 
     def _end(self, original: Snapshot) -> str:
-        """Put everything back, and say what could not be."""
+        """Restore everything; returns what could not be restored, or ""."""
         self._before.close()
         self._after.close()
         try:
@@ -301,7 +302,7 @@ class _Trial:
 
 
 def _first(call: Callable[[], Any]) -> None:
-    """A step of the workload as it is: what it raises is no matter of the way's."""
+    """Run a step of the original workload, whose errors are not caused by the way."""
     try:
         call()
     except UsageError:
@@ -334,7 +335,7 @@ def _with_numbers(why: str, found: Numerics) -> str:
 
 
 def _peak(call: Callable[[], Any]) -> int | None:
-    """The most memory that one step holds on the device, in bytes; None on a CPU, whose allocator does not say."""
+    """The peak device memory of one step, in bytes; None on a CPU, whose allocator does not count it."""
     if not on_gpu():
         return None
     wait()
@@ -349,7 +350,7 @@ def _allocated() -> int:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, the device's or the host's."""
+    """Whether an error means that device or host memory ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error).lower()
@@ -369,8 +370,8 @@ def _line(error: Exception, way: Way) -> str:
 
 _WITHIN = re.compile(r"^\s*Explanation: .*\bgot (\w+)\((['\"])(.+)\2\)", re.MULTILINE)
 _FAILED_RUNNING = re.compile(r"\AFailed running [^\n]*:\n([^\n]+)")
-"""Where torch's compiler says which error of the program it ran into, since torch 2.8 and before: its first line says
-only what it was doing."""
+"""Find the program's own error in an error of torch's compiler, since torch 2.8 and before that: the first line only
+says what the compiler was doing."""
 
 
 def _first_line(error: BaseException) -> str:
@@ -383,7 +384,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def compiled() -> int:
-    """The frames that torch's compiler was given so far in this process; 0 where it was never loaded."""
+    """How many frames torch's compiler has compiled in this process; 0 where it was never loaded."""
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None:
         return 0

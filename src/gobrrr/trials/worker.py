@@ -1,6 +1,6 @@
-"""The process that runs the steps of a named target: it answers requests, and ends when nobody can ask any more.
+"""The process that runs the steps of a named target: it answers requests, and ends when their pipe closes.
 
-Messages have pipes of their own: what the user's code prints goes to standard error, what it reads is empty.
+Messages use pipes of their own: the user's code prints to standard error, and reads an empty standard input.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gobrrr.report import failures
 from gobrrr.trials import messages
 
 QUIET_S = 0.1
-"""Progress within a stage is told no more often than this."""
+"""Seconds between two progress messages within a stage, at least."""
 
 
 def main(debug: bool = False) -> None:
-    """Answer requests until the pipe ends. `debug`: with the tracebacks of what fails in gobrrr."""
+    """Answer requests until the pipe ends. `debug`: show tracebacks of errors in gobrrr."""
     if debug:
         failures.show_tracebacks()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -32,7 +32,7 @@ def main(debug: bool = False) -> None:
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    # the pipe ends with the process that asks, however that one ended: nothing is left running
+    # the pipe closes when the asking process ends, however it ends, so that nothing is left running
     threading.Thread(target=_listen, args=(requests, asked), daemon=True).start()
     worker = Worker(lambda message: _write(answers, messages.encode(message)))
     while True:
@@ -52,7 +52,7 @@ def _write(answers: IO[bytes], data: bytes) -> None:
 
 
 class Worker:
-    """Answers requests with what `say` sends."""
+    """Answers requests; `say` sends the answers."""
 
     def __init__(self, say: Callable[[messages.Answer], None]) -> None:
         self._say = say
@@ -61,7 +61,7 @@ class Worker:
         self._told = ("", 0.0)
 
     def answer(self, request: messages.Request) -> None:
-        """Do what is asked and say what came of it; no exception leaves."""
+        """Carry out a request and send the answer; raises nothing."""
         try:
             self._say(self._answer(request))
         except GobrrrError as error:
@@ -71,7 +71,7 @@ class Worker:
             self._say(self._failed(error))
 
     def _failed(self, error: BaseException) -> messages.Refused:
-        """An error in one line: the user's with its place, gobrrr's own with its kind."""
+        """An error in one line: the user's errors with their place, gobrrr's own with their kind."""
         from gobrrr.doors import live
         from gobrrr.report.text import sanitise
 
@@ -102,7 +102,7 @@ class Worker:
         return messages.Tried(record)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
-        """Progress, which is also the sign of life."""
+        """Send progress, which also shows that the process is alive."""
         last, at = self._told
         now = time.monotonic()
         if stage != last or now - at >= QUIET_S:

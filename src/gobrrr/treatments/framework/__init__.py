@@ -1,1 +1,1 @@
-"""What the remedies share: their form and their words, how they are applied, combined and prescribed."""
+"""What all treatments share: their form, their wording, and how they are applied, combined and prescribed."""

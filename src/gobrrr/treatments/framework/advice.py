@@ -1,4 +1,5 @@
-"""The `predict` of treatments that no workload is tried with: what to write, for all that the finding claims."""
+"""`predict` for treatments that change the user's source and are never tried: the code to write, for the whole
+claim."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from gobrrr.treatments.framework.base import Predict
 from gobrrr.treatments.framework.wording import said, where
 
 How = str | Callable[[Evidence, Finding], str]
-"""What to do: words, which become a comment with the finding's line in front, or what makes the code to write."""
+"""Text, which becomes a comment after the finding's line, or a function that makes the code to write."""
 
 
 def advice(code: str, how: How, assumes: str, *, least: float = 1.0) -> Predict:
-    """For findings of `code`: the remedy takes away what the finding claims, at the least the share `least` of it."""
+    """For findings of `code`: the treatment saves what the finding claims, at the low end the share `least` of it."""
 
     def predict(evidence: Evidence, found: Found) -> Plan | None:
         if found.finding.code != code:
@@ -29,7 +30,7 @@ def advice(code: str, how: How, assumes: str, *, least: float = 1.0) -> Predict:
 
 
 def another_trace(code: str, how: str) -> Predict:
-    """For findings of `code` about the trace itself: the remedy is a trace that says more, and saves nothing."""
+    """For findings of `code` about the trace itself: the treatment is a better trace, which saves no time."""
 
     def predict(_: Evidence, found: Found) -> Plan | None:
         return (

@@ -1,4 +1,4 @@
-"""What several treatments need to be applied to a workload in place, and taken off it again."""
+"""Helpers that apply a treatment to a workload in place and undo it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gobrrr.treatments.framework import reaching
 from gobrrr.treatments.framework.way import Apply
 
 BACKEND = "inductor"
-"""What torch.compile hands its graphs to."""
+"""The backend of torch.compile."""
 
 MISSING = object()
 """Stands for an attribute or an item that was not there."""
 
 WORTH_TRYING = 0.02
-"""A part of the step that is smaller is not worth a trial."""
+"""A trial does not pay for a smaller share of the step. Chosen, not measured."""
 
 MEMORY_SHORT = 0.8
-"""From this share of the device's memory on a step has reason to save some."""
+"""From this share of the device's memory on, ways that save memory are tried. Chosen, not measured."""
 
 _numbers = itertools.count()
 
@@ -40,17 +40,19 @@ def module_of(workload: Workload) -> Any:
 
 
 def device_of(workload: Workload) -> str:
-    """The kind of device that the workload runs on: that of its parameters, else of its inputs, else of what it
-    optimizes or its step holds; "cpu" where nothing says so."""
-    import torch
-
+    """The kind of device that the workload runs on: that of its parameters, inputs, optimized parameters or held
+    tensors, in this order; "cpu" where it has none."""
     module = module_of(workload)
     owned = itertools.chain(module.parameters(), module.buffers()) if module is not None else ()
     given = tensors_of((workload.inputs, workload.targets))
-    optimized = (one for group in getattr(workload.optimizer, "param_groups", ()) for one in group["params"])
-    found = (one for one in reaching.reached(workload) if isinstance(one, torch.nn.Module))
-    held = itertools.chain((part for one in found for part in one.parameters()), reaching.held_tensors(workload))
-    kinds = (str(one.device.type) for one in itertools.chain(owned, given, optimized, held))
+    optimized = (
+        parameter for group in getattr(workload.optimizer, "param_groups", ()) for parameter in group["params"]
+    )
+    modules = reaching.modules(workload)
+    held = itertools.chain(
+        (part for module in modules for part in module.parameters()), reaching.held_tensors(workload)
+    )
+    kinds = (str(tensor.device.type) for tensor in itertools.chain(owned, given, optimized, held))
     return next(kinds, "cpu")
 
 
@@ -69,20 +71,21 @@ def goes_back(workload: Workload) -> bool:
     return trains(workload) or reaching.goes_back(workload)
 
 
-NO_BACKWARD = "no backward is seen in the step"
+NO_BACKWARD = "the step shows no backward pass"
 NO_MODEL = "which model the step runs is not known: return a gobrrr.Workload with model="
+"""Reasons why a way does not fit a workload."""
 
 
 def of_model(workload: Workload, why: str) -> str:
-    """Why a way does not fit the workload's model; of a step whose model is not known, that."""
+    """`why` a way does not fit the workload's model; NO_MODEL where the model is not known."""
     return NO_MODEL if workload.model is None else why
 
 
 def modules_of(workload: Workload, *kinds: Any) -> list[Any]:
-    """The model's modules, those of one of the classes `kinds` where any are given; none without an nn.Module."""
+    """The model's modules, or only those of the classes `kinds`; none where the model is not an nn.Module."""
     module = module_of(workload)
     found = [] if module is None else list(module.modules())
-    return [one for one in found if isinstance(one, kinds)] if kinds else found
+    return [part for part in found if isinstance(part, kinds)] if kinds else found
 
 
 def tensors_of(tree: Any) -> Iterator[Any]:
@@ -92,11 +95,11 @@ def tensors_of(tree: Any) -> Iterator[Any]:
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, Mapping):
-        for one in tree.values():
-            yield from tensors_of(one)
+        for value in tree.values():
+            yield from tensors_of(value)
     elif isinstance(tree, (list, tuple)):
-        for one in tree:
-            yield from tensors_of(one)
+        for value in tree:
+            yield from tensors_of(value)
 
 
 def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
@@ -106,24 +109,24 @@ def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(tree, torch.Tensor):
         return change(tree)
     if isinstance(tree, dict):
-        changed = {key: mapped(one, change) for key, one in tree.items()}
+        changed = {key: mapped(value, change) for key, value in tree.items()}
         if type(tree) is dict:
             return changed
         return type(tree)(**changed) if all(isinstance(key, str) for key in tree) else type(tree)(changed)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(mapped(one, change) for one in tree))
+        return type(tree)(*(mapped(value, change) for value in tree))
     if isinstance(tree, (list, tuple)):
-        return type(tree)(mapped(one, change) for one in tree)
+        return type(tree)(mapped(value, change) for value in tree)
     if isinstance(tree, MutableMapping):  # a batch of transformers', say
-        made = copy.copy(tree)
-        for key, one in tree.items():
-            made[key] = mapped(one, change)
-        return made
-    return {key: mapped(one, change) for key, one in tree.items()} if isinstance(tree, Mapping) else tree
+        copied = copy.copy(tree)
+        for key, value in tree.items():
+            copied[key] = mapped(value, change)
+        return copied
+    return {key: mapped(value, change) for key, value in tree.items()} if isinstance(tree, Mapping) else tree
 
 
 def patched(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
-    """Sets an object's own attribute until the stack closes; what was not the object's own is deleted then."""
+    """Sets an object's attribute until the stack closes; deletes it then where the object had none of its own."""
     before = vars(owner).get(name, MISSING) if hasattr(owner, "__dict__") else getattr(owner, name)
     _put(stack, functools.partial(setattr, owner), functools.partial(delattr, owner), name, before, value)
 
@@ -148,16 +151,16 @@ def _dropped(drop: Callable[..., Any], name: Any) -> None:
     try:
         drop(name)
     except (AttributeError, KeyError):
-        return  # whoever ran meanwhile took it away
+        return  # other code has removed it meanwhile
 
 
 def around(workload: Workload, context: Callable[[], AbstractContextManager[Any]]) -> Workload:
-    """The workload with one more context around its forward and loss, inside those that it has."""
+    """The workload with one more context around its forward and loss, inside its own contexts."""
     return replace(workload, around=(*workload.around, context))
 
 
 def entered(make: Callable[[Workload], AbstractContextManager[Any]]) -> Apply:
-    """The way to apply what is a context around everything: a switch that is set while the workload runs."""
+    """Applies a context around everything, such as a switch that is set while the workload runs."""
 
     @contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
@@ -168,10 +171,10 @@ def entered(make: Callable[[Workload], AbstractContextManager[Any]]) -> Apply:
 
 
 def own_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy of a function whose code object is nobody else's.
+    """A copy of a function with a code object of its own.
 
-    What torch.compile made, its count of recompilations and which dimensions varied belong to the code and its name:
-    two arms that compile the same module must not share them.
+    torch.compile stores compiled code, recompilation counts and varying dimensions by code object and name: two arms
+    that compile the same module must not share them.
     """
     code = function.__code__
     fresh = code.replace(co_name=f"{code.co_name}_{next(_numbers)}")
@@ -181,28 +184,30 @@ def own_code(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def whole_step(workload: Workload) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """The callable that runs one step of a workload, and what it is called with.
+    """The callable that runs one step of a workload, and its arguments.
 
     Raises UsageError where it has neither a step nor a model.
     """
-    import torch
-
     from gobrrr.observe.targets import step_of
-
-    def forward(model: Callable[..., Any], *inputs: Any) -> Any:
-        with torch.no_grad():
-            return model(*inputs)
 
     return step_of(workload, forward)
 
 
+def forward(model: Callable[..., Any], *inputs: Any) -> Any:
+    """One call of a model without gradients: the step of a workload that has only a model."""
+    import torch
+
+    with torch.no_grad():
+        return model(*inputs)
+
+
 def as_step(workload: Workload, step: Callable[..., Any], inputs: Sequence[Any]) -> Workload:
-    """The workload as a step that does everything itself."""
+    """The workload with `step` in place of its model, loss, optimizer and loader."""
     return replace(workload, step=step, inputs=tuple(inputs), loss=None, targets=(), loader=None, around=())
 
 
 def share_of(diagnosis: Diagnosis, *words: str) -> float:
-    """The share of the device's time in calls whose name has one of the words; 1.0 where no calls are known."""
+    """The share of the device's time in calls with one of the words in their name; 1.0 where no calls are known."""
     total = sum(row.ns for row in diagnosis.ops)
     if total <= 0:
         return 1.0
@@ -210,7 +215,7 @@ def share_of(diagnosis: Diagnosis, *words: str) -> float:
 
 
 def counter_on(step: Any, device: Any) -> Any:
-    """An optimizer's count of steps on a device, in the type that torch.optim makes it in there."""
+    """An optimizer's step counter moved to a device, in the type that torch.optim gives it there."""
     import torch
 
     double = str(device) == "cpu" and torch.get_default_dtype() == torch.float64
@@ -218,24 +223,24 @@ def counter_on(step: Any, device: Any) -> Any:
 
 
 def memory_is_short(diagnosis: Diagnosis) -> str:
-    """Why a treatment that saves memory and costs time can't pay here; "" where the step fills the device."""
+    """Why saving memory can't pay here; "" where the step fills the device's memory."""
     import torch
 
     peak = diagnosis.memory_peak_bytes
     if peak is None or not torch.cuda.is_available():
-        return "it saves memory, not time, and how much of it the step takes is not known"
+        return "it saves memory, not time, and the step's memory use is not known"
     share = peak / torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     if share >= MEMORY_SHORT:
         return ""
-    return f"it saves memory, not time, and the step takes {units.percent(share)} of the device's"
+    return f"it saves memory, not time, and the step uses {units.percent(share)} of the device's"
 
 
 def borrowed(stack: ExitStack, tensor: Any, like: Callable[[Any], Any], kept: dict[str, Any], *, back: bool) -> None:
-    """Gives a tensor other memory, which `like(its data)` makes, until the stack closes; then its own again, with the
-    newer values where `back` says so.
+    """Gives a tensor other memory, made by `like(its data)`, until the stack closes; then its own memory again, with
+    the newer values if `back`.
 
-    The tensor stays the object that the user's code holds. Its memory is the same at each visit, for a captured graph
-    has its address.
+    The tensor stays the object that the user's code holds. It gets the same memory at each visit, because a captured
+    graph has its address.
     """
     own = tensor.data
     memory = kept.setdefault("memory", {})
@@ -246,9 +251,9 @@ def borrowed(stack: ExitStack, tensor: Any, like: Callable[[Any], Any], kept: di
 
 
 def forgotten(kept: dict[str, Any], tensors: Sequence[Any]) -> None:
-    """Lets go of the memory that was lent to tensors that are no longer among these."""
-    memory, here = kept.get("memory", {}), {id(tensor) for tensor in tensors}
-    for gone in [one for one in memory if one not in here]:
+    """Frees the memory that `borrowed` made for tensors that are no longer among these."""
+    memory, present = kept.get("memory", {}), {id(tensor) for tensor in tensors}
+    for gone in [number for number in memory if number not in present]:
         del memory[gone]
 
 
@@ -259,8 +264,8 @@ def _own_again(tensor: Any, own: Any, back: bool) -> None:
 
 
 def repeated_blocks(module: Any) -> list[Any]:
-    """The blocks of one class, two at least, that a ModuleList or a Sequential of the model holds; of several classes
-    the one with the most parameters. They have no repeated blocks above them."""
+    """The model's repeated blocks: at least two of one class, held by a ModuleList or a Sequential; of several such
+    classes the one with the most parameters."""
     import torch
 
     if module is None:
@@ -272,7 +277,7 @@ def repeated_blocks(module: Any) -> list[Any]:
                 if len(list(child.children())) and not isinstance(child, (torch.nn.ModuleList, torch.nn.Sequential)):
                     families.setdefault(type(child), []).append(child)
     sizes = {
-        kind: sum(p.numel() for one in found for p in one.parameters())
+        kind: sum(p.numel() for block in found for p in block.parameters())
         for kind, found in families.items()
         if len(found) >= 2
     }

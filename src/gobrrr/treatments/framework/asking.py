@@ -1,4 +1,4 @@
-"""Treatments by the names that they are asked for: "compile", "larger-batch=4", "cuda-graph:model"."""
+"""Treatments by the names that a user asks for: "compile", "larger-batch=4", "cuda-graph:model"."""
 
 from __future__ import annotations
 
@@ -14,47 +14,52 @@ from gobrrr.guarded import Parts
 from gobrrr.treatments.framework.base import Planned, Predict, Treatment, catalogue, part_of
 
 LEAST_TIMES, MOST_TIMES = 0.01, 1_000.0
-"""Factors that a treatment with a size may be asked for."""
+"""The range of sizes that a user may ask for, as factors. Chosen: outside of it a size is a mistake."""
 
 NAME = re.compile(r"(?P<word>[^=:]+)(?:=(?P<size>.*)|:(?P<part>.*))?", re.DOTALL)
+"""A treatment's name, with a size after "=" or a part after ":"."""
 
 
 def word_of(name: str) -> str:
-    """The treatment's own name."""
+    """The name of a treatment without its size or part."""
     return re.split("[=:]", name, maxsplit=1)[0]
 
 
 def asked(name: str, evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[Planned]:
-    """The plans of the treatment that a name asks for, of every finding that it is for; none where it applies to none,
-    or where it fails, which goes to `parts`.
+    """The plans of the named treatment for every finding that it applies to; none where it applies to none. Failures go
+    to `parts`.
 
-    Raises UsageError where there is no such treatment, size or part; the text does not say what there is instead.
+    Raises UsageError where there is no such treatment, size or part; the caller adds the names that exist.
     """
-    known = {one.name: one for one in catalogue()}
+    treatments = {treatment.name: treatment for treatment in catalogue()}
     match = NAME.fullmatch(name)
-    if match is None or match["word"] not in known:
+    if match is None or match["word"] not in treatments:
         raise UsageError(f"no treatment is called {word_of(name)}")
-    treatment = known[match["word"]]
+    treatment = treatments[match["word"]]
     if match["size"] is not None:
         by, times = _size(treatment, match["size"])
         return parts.make(name, lambda: [(name, None, by(evidence, times))], [])
     predict = _predict_of(treatment, match["part"])
-    each = [(one, parts.make(part_of(name, one), partial(predict, evidence, one), None)) for one in found]
-    made: list[Planned] = [(name, one, plan) for one, plan in each if plan is not None]
+    each = [
+        (finding, parts.make(part_of(name, finding), partial(predict, evidence, finding), None)) for finding in found
+    ]
+    planned: list[Planned] = [(name, finding, plan) for finding, plan in each if plan is not None]
     unasked = treatment.unasked if match["part"] is None else treatment.unasked_parts.get(match["part"])
-    answered = any(one.finding.code in treatment.answers or not treatment.answers for _, one, _ in made if one)
+    answered = any(
+        finding.finding.code in treatment.answers or not treatment.answers for _, finding, _ in planned if finding
+    )
     if unasked is not None and not answered:
         plan = parts.make(name, partial(unasked, evidence), None)
-        made += [(name, None, plan)] if plan is not None else []
-    return made
+        planned += [(name, None, plan)] if plan is not None else []
+    return planned
 
 
 def _predict_of(treatment: Treatment, part: str | None) -> Predict:
     if part is None:
         return treatment.predict
     if part not in treatment.parts:
-        there = f"it has {', '.join(treatment.parts)}" if treatment.parts else "it has none"
-        raise UsageError(f"{treatment.name} has no part {part!r}: {there}")
+        available = f"it has {', '.join(treatment.parts)}" if treatment.parts else "it has none"
+        raise UsageError(f"{treatment.name} has no part {part!r}: {available}")
     return treatment.parts[part]
 
 

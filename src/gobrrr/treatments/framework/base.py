@@ -1,11 +1,12 @@
-"""The form of a treatment, and the catalogue of all that the package holds.
+"""The form of a treatment, and the catalogue of all treatments.
 
 A treatment is a module with a docstring in Markdown (the explanation; its first line is the title), `NAME`, `CODE`
 (what to paste), `NUMERICS` and `predict(evidence, found)`. `predict` is pure: it returns the plan of what the treatment
-changes in the step for a finding, None where it does not apply. What the change saves is the replay's business.
+changes in the step for a finding, or None where it does not apply. The replay computes what the change saves.
 
-One that can be tried also has `ways(workload)`: the ways to apply it to a workload that is run here
-(treatments.framework.way), and why one does not fit. What has none changes the user's source, and is advice.
+A treatment that can be tried also has `ways(workload)`: the ways to apply it to a workload in this process
+(treatments.framework.way), and the reasons why others do not fit. A treatment without `ways` is advice to change the
+user's source.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from gobrrr.analysis.savings.gains import Plan
 from gobrrr.treatments.framework.way import Numerics, Ways
 
 Predict = Callable[[Evidence, Found], "Plan | None"]
+"""The plan for a finding; None where the treatment does not apply to it."""
 
 Unasked = Callable[[Evidence], "Plan | None"]
+"""The plan where no finding asks for the treatment, but the user does."""
 
 Planned = tuple[str, Found | None, Plan]
 """A treatment's name, the finding that it is for (None: it was asked for without one), and what it changes."""
@@ -33,12 +36,11 @@ Planned = tuple[str, Found | None, Plan]
 
 @dataclass(frozen=True)
 class Treatment:
-    """One remedy. `predict` says what it would change in a step for a finding; `ways` None: it is advice.
+    """One treatment. `predict` plans its change for a finding; `ways` None means that it is advice.
 
-    `by`: of one that has a size, the plan of a size that is asked for ("larger-batch=4"). `parts`: of one that can be
-    applied to a part of the step, the plans of that ("cuda-graph:model"). `unasked`, and of its parts
-    `unasked_parts`: the plan where no finding is for it, for who asks by its name; `answers`: where none of these
-    codes is among the findings that are for it, () any code.
+    `by`: the plan for a size that the user asks for ("larger-batch=4"). `parts`: `predict` for parts of the step to
+    which it can be applied ("cuda-graph:model"). `unasked` and `unasked_parts`: the plans for a user who asks by name
+    where it has no plan for a finding with one of the codes `answers`; (): with any code.
     """
 
     name: str
@@ -56,7 +58,7 @@ class Treatment:
 
 
 def part_of(name: str, found: Found) -> str:
-    """What a treatment of a finding is called where it fails."""
+    """The name under which a failed prediction is reported."""
     return f"{name} for {found.finding.code}"
 
 

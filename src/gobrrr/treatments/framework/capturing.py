@@ -1,4 +1,4 @@
-"""What a CUDA graph needs beside the graph: the state from before it was captured, and a step that is one replay."""
+"""Capturing a step as a CUDA graph: a step that is one replay, and the state before the capture, put back after it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 from gobrrr.model.workload import Workload
 from gobrrr.observe.installed import is_users
 from gobrrr.treatments.framework import applying, reaching
-from gobrrr.treatments.framework.way import Unapplied
+from gobrrr.treatments.framework.way import Unapplied, error_line
 
 WARM_UP = 3
-"""Steps on a side stream before the capture: libraries and the allocator settle."""
+"""Steps on a side stream before the capture, as torch.cuda.make_graphed_callables runs them: libraries and the
+allocator settle."""
 
 
 class Before:
@@ -39,7 +40,10 @@ class Before:
         self.state = {
             parameter: (
                 kept,
-                [(key, one, one.clone() if isinstance(one, torch.Tensor) else one) for key, one in kept.items()],
+                [
+                    (key, value, value.clone() if isinstance(value, torch.Tensor) else value)
+                    for key, value in kept.items()
+                ],
             )
             for parameter, kept in state.items()
         }
@@ -51,11 +55,11 @@ class Before:
         return list(getattr(self.optimizer, "param_groups", ()))
 
     def moved(self) -> str:
-        """Why a replay would not do what the steps did since; "" where it would."""
+        """Why a replay would differ from the steps that ran since; "" where it would not."""
         import torch
 
-        if any(one.data_ptr() != address for one, address, _ in self.values):
-            return "the step gives parameters or buffers other memory"
+        if any(tensor.data_ptr() != address for tensor, address, _ in self.values):
+            return "the step moves parameters or buffers to other memory"
         rates = [(now.get("lr"), was.get("lr")) for now, was in zip(self._groups(), self.groups, strict=True)]
         if any(now is not was and now != was for now, was in rates):
             return "the step changes the learning rate, which a graph holds fixed"
@@ -64,20 +68,20 @@ class Before:
         return ""
 
     def put_back(self) -> None:
-        """Everything as it was."""
+        """Restores everything."""
         import torch
 
         with torch.no_grad():
-            for one, _, value in self.values:
-                one.copy_(value)
-            for one, gradient, value in self.gradients:
-                one.grad = None if gradient is None else gradient.copy_(value)
+            for parameter, _, value in self.values:
+                parameter.copy_(value)
+            for parameter, gradient, value in self.gradients:
+                parameter.grad = None if gradient is None else gradient.copy_(value)
         if self.optimizer is not None:
-            for parameter in [one for one in self.optimizer.state if one not in self.state]:
+            for parameter in [new for new in self.optimizer.state if new not in self.state]:
                 del self.optimizer.state[parameter]
             for parameter, (kept, values) in self.state.items():
                 kept.clear()
-                kept.update({key: value if one is value else one.copy_(value) for key, one, value in values})
+                kept.update({key: value if held is value else held.copy_(value) for key, held, value in values})
                 self.optimizer.state[parameter] = kept
             for group, before in zip(self.optimizer.param_groups, self.groups, strict=True):
                 group.update(before)
@@ -88,12 +92,13 @@ class Before:
 
 @contextmanager
 def without_waits() -> Iterator[None]:
-    """Raises Unapplied where the host waits for the device within: a capture that fails leaves things behind."""
+    """Raises Unapplied where the host waits for the device inside: checked first, because a failed capture leaves state
+    behind."""
     import torch
 
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that torch does not find all of them
+        warnings.simplefilter("ignore")  # torch warns that it does not detect all synchronisations
         torch.cuda.set_sync_debug_mode("error")
     try:
         yield
@@ -106,7 +111,7 @@ def without_waits() -> Iterator[None]:
 
 
 def _line_of(error: BaseException) -> str:
-    """Where an error comes from in the user's source; "" where that is not known."""
+    """The line of the user's source that raised an error; "" where that is not known."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_users(frame.filename)]
     return f" ({os.path.basename(own[-1].filename)}:{own[-1].lineno})" if own else ""
@@ -114,7 +119,7 @@ def _line_of(error: BaseException) -> str:
 
 @contextmanager
 def recovered(pool: Any = None) -> Iterator[None]:
-    """After a capture that failed the allocator and the random numbers believe that it goes on: they are told."""
+    """Ends a failed capture for the allocator and the random number generator too, which otherwise think it goes on."""
     import torch
 
     try:
@@ -131,34 +136,28 @@ def recovered(pool: Any = None) -> Iterator[None]:
 
 def parameters_of(workload: Workload) -> list[Any]:
     """The parameters of the models that the step holds and of the optimizer, each once."""
-    found = [parameter for module in _modules(workload) for parameter in module.parameters()]
-    found += [one for group in getattr(workload.optimizer, "param_groups", ()) for one in group["params"]]
-    return list({id(one): one for one in found}.values())
-
-
-def _modules(workload: Workload) -> list[Any]:
-    import torch
-
-    return [one for one in reaching.reached(workload) if isinstance(one, torch.nn.Module)]
+    found = [parameter for module in reaching.modules(workload) for parameter in module.parameters()]
+    found += [parameter for group in getattr(workload.optimizer, "param_groups", ()) for parameter in group["params"]]
+    return list({id(parameter): parameter for parameter in found}.values())
 
 
 def _others(workload: Workload) -> list[Any]:
-    """Buffers, and the tensors that the step holds itself: a cache, say."""
-    found = [buffer for module in _modules(workload) for buffer in module.buffers()]
+    """Buffers, and tensors that the step holds itself, such as a cache."""
+    found = [buffer for module in reaching.modules(workload) for buffer in module.buffers()]
     own = {id(parameter) for parameter in parameters_of(workload)}
     found += reaching.held_tensors(workload)
-    return [one for one in {id(one): one for one in found}.values() if id(one) not in own]
+    return [tensor for tensor in {id(tensor): tensor for tensor in found}.values() if id(tensor) not in own]
 
 
 def fixed(tree: Any) -> Any:
-    """The same inputs in memory of their own, whose addresses stay."""
-    return applying.mapped(tree, lambda one: one.detach().clone().requires_grad_(one.requires_grad))
+    """Copies of the inputs, whose addresses stay the same."""
+    return applying.mapped(tree, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
 
 
 class Replayed:
-    """A whole step, captured: its inputs are copied in, its results are copies.
+    """A captured whole step: a call copies its inputs in and its results out.
 
-    Raises Unapplied where the step can't be captured. Afterwards the workload is as it was.
+    Raises Unapplied where the step can't be captured. Leaves the workload as it was.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -188,18 +187,16 @@ class Replayed:
                     raise Unapplied(why)
                 with recovered(pool := torch.cuda.graph_pool_handle()), torch.cuda.graph(self.graph, pool=pool):
                     result = step(*self.static)
-                # without its history, whose nodes would tie later steps to the stream of the capture
-                self.result = applying.mapped(result, lambda one: one.detach())
+                # detached: its autograd nodes would tie later steps to the stream of the capture
+                self.result = applying.mapped(result, lambda tensor: tensor.detach())
                 del result
                 self.gradients = [(parameter, parameter.grad) for parameter in parameters_of(workload)]
                 kept = {} if self.optimizer is None else self.optimizer.state
-                self.state = {parameter: dict(one) for parameter, one in kept.items()}
-        except Unapplied:
-            raise
-        except torch.cuda.OutOfMemoryError:
+                self.state = {parameter: dict(values) for parameter, values in kept.items()}
+        except (Unapplied, torch.cuda.OutOfMemoryError):
             raise
         except Exception as error:
-            raise Unapplied(f"the step can't be captured: {one_line(error)}") from error
+            raise Unapplied(f"the step can't be captured: {error_line(error)}") from error
         finally:
             before.put_back()
             if workload.reset is not None:
@@ -209,19 +206,19 @@ class Replayed:
     def __call__(self, *inputs: Any) -> Any:
         """One step."""
         self._hold()
-        for mine, given in zip(self.slots, applying.tensors_of(inputs), strict=True):
-            if mine is not given:
-                mine.copy_(given, non_blocking=True)
+        for slot, given in zip(self.slots, applying.tensors_of(inputs), strict=True):
+            if slot is not given:
+                slot.copy_(given, non_blocking=True)
         self.graph.replay()
-        return applying.mapped(self.result, lambda one: one.detach().clone())
+        return applying.mapped(self.result, lambda tensor: tensor.detach().clone())
 
     @contextmanager
     def held(self) -> Iterator[Sequence[Any]]:
-        """While it is entered the optimizer keeps its state where the graph has it; yields the step's inputs."""
+        """Keeps the optimizer's state in the graph's tensors while it is entered; yields the step's inputs."""
         with ExitStack() as stack:
-            for one, gradient in self.gradients:
-                stack.callback(setattr, one, "grad", one.grad)
-                one.grad = gradient
+            for parameter, gradient in self.gradients:
+                stack.callback(setattr, parameter, "grad", parameter.grad)
+                parameter.grad = gradient
             self.outside = {}
             stack.callback(self._hand_back)
             self._hold()
@@ -230,54 +227,54 @@ class Replayed:
             yield self.inputs
 
     def _hold(self) -> None:
-        """The values of the optimizer's state in the graph's tensors, where somebody has put others in their place."""
+        """Copies the optimizer's state into the graph's tensors, where other tensors have taken their place."""
         import torch
 
         first = next(iter(self.state), None)
         if first is None or self.optimizer.state.get(first) is self.state[first]:
             return
-        for parameter, mine in self.state.items():
+        for parameter, captured in self.state.items():
             now = self.optimizer.state.get(parameter, {})
             self.outside[parameter] = now
-            for key, one in mine.items():
-                if isinstance(one, torch.Tensor) and now.get(key) is not one:
-                    # every optimizer that can be captured begins with zeros
-                    one.zero_() if now.get(key) is None else one.copy_(torch.as_tensor(now[key]))
-            self.optimizer.state[parameter] = mine
+            for key, value in captured.items():
+                if isinstance(value, torch.Tensor) and now.get(key) is not value:
+                    # the state of every optimizer that can be captured begins with zeros
+                    value.zero_() if now.get(key) is None else value.copy_(torch.as_tensor(now[key]))
+            self.optimizer.state[parameter] = captured
 
     def _hand_back(self) -> None:
-        """The values in the tensors that the optimizer had; what it did not have then is its own from here on."""
+        """Copies the state back into the optimizer's own tensors; state that is new becomes the optimizer's own."""
         import torch
 
-        for parameter, mine in self.state.items():
-            if self.optimizer.state.get(parameter) is not mine:
+        for parameter, captured in self.state.items():
+            if self.optimizer.state.get(parameter) is not captured:
                 continue
             had = self.outside.get(parameter, {})
-            for key, one in mine.items():
+            for key, value in captured.items():
                 if isinstance(had.get(key), torch.Tensor):
-                    had[key] = had[key] if had[key] is one else had[key].copy_(one)
+                    had[key] = had[key] if had[key] is value else had[key].copy_(value)
                 else:
                     off = key == "step" and not _counts_at_home(self.optimizer, parameter)
-                    had[key] = applying.counter_on(one, "cpu") if off else one
+                    had[key] = applying.counter_on(value, "cpu") if off else value
             self.optimizer.state[parameter] = had
 
 
 def _counts_at_home(optimizer: Any, parameter: Any) -> bool:
-    """Whether the optimizer counts this parameter's steps on the device without a graph as well."""
+    """Whether the optimizer counts this parameter's steps on the device even without a graph."""
     return any(
         (group.get("fused") or group.get("capturable"))
         for group in optimizer.param_groups
-        if any(one is parameter for one in group["params"])
+        if any(own is parameter for own in group["params"])
     )
 
 
 def _capturable_groups(optimizer: Any) -> list[Any]:
-    """The groups that can be told to be capturable and are not."""
-    return [one for one in getattr(optimizer, "param_groups", ()) if one.get("capturable") is False]
+    """The groups that could be capturable and are not."""
+    return [group for group in getattr(optimizer, "param_groups", ()) if group.get("capturable") is False]
 
 
 def capturable(stack: ExitStack, optimizer: Any) -> None:
-    """Lets the optimizer be captured until the stack closes: what counts its steps is on the device."""
+    """Makes the optimizer capturable until the stack closes: its step counters are on the device."""
     import torch
 
     for group in _capturable_groups(optimizer):
@@ -286,9 +283,3 @@ def capturable(stack: ExitStack, optimizer: Any) -> None:
             state = optimizer.state.get(parameter, {})
             if isinstance(state.get("step"), torch.Tensor):
                 applying.swapped(stack, state, "step", applying.counter_on(state["step"], parameter.device))
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error, with its kind."""
-    text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text}"[:200]

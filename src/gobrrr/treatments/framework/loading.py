@@ -1,4 +1,4 @@
-"""Loaders in another form: the same dataset with other workers, and batches that are copied ahead."""
+"""Other forms of a loader: the same dataset with other workers, and batches that are copied ahead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gobrrr.treatments.framework import applying
 
 
 def plain(loader: Any) -> bool:
-    """Whether it is torch's own DataLoader, which can be made again with other settings."""
+    """Whether a loader is exactly torch's DataLoader, which can be made again with other settings."""
     from torch.utils.data import DataLoader
 
     return type(loader) is DataLoader
@@ -19,7 +19,7 @@ def plain(loader: Any) -> bool:
 def rebuilt(loader: Any, **changes: Any) -> Any:
     """A DataLoader of the same dataset, samples and batches, with some settings changed.
 
-    It draws random numbers as the first one does, so that both begin an epoch with the same order of the samples.
+    It draws the same random numbers as the original, so that both use the same order of samples in an epoch.
     """
     from torch.utils.data import IterableDataset
 
@@ -43,15 +43,16 @@ def rebuilt(loader: Any, **changes: Any) -> Any:
 
 @functools.cache
 def _drawing() -> Any:
-    """DataLoader whose workers stay, and which draws a seed for them at each epoch all the same.
+    """A DataLoader class with persistent workers that draws a seed at each epoch.
 
-    torch's own draws one at its first epoch alone; without workers that stay it does at each, before the sampler draws.
+    torch's DataLoader draws it at the first epoch only if its workers are persistent, else at each epoch, before the
+    sampler draws.
     """
     import torch
     from torch.utils.data import DataLoader
 
     class Drawing(DataLoader):  # type: ignore[type-arg,misc,unused-ignore]
-        """Begins each epoch as a loader without workers does."""
+        """Draws random numbers at each epoch as a loader without workers does."""
 
         def __iter__(self) -> Any:
             if self.persistent_workers and self.num_workers > 0 and self._iterator is not None:
@@ -62,9 +63,9 @@ def _drawing() -> Any:
 
 
 class Ahead:
-    """The batches of a loader on a device, each copied from pinned memory while the step before it runs.
+    """The batches of a loader on a device, each copied from pinned memory while the previous step runs.
 
-    `ahead` is how many batches may be ready before they are asked for.
+    `ahead`: how many batches may be ready before they are asked for.
     """
 
     def __init__(self, loader: Any, device: Any) -> None:

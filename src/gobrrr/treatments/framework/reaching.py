@@ -1,4 +1,4 @@
-"""What a workload's step is made of beyond what was handed over, and what its code names."""
+"""The objects that a workload's step reaches through closures, arguments and globals, and the names in its code."""
 
 from __future__ import annotations
 
@@ -14,45 +14,52 @@ from gobrrr.model.program import Made
 from gobrrr.model.workload import Workload
 
 MOST = 10_000
-"""Objects that are looked at: a step holds few."""
+"""Objects that are looked at, at most; a step holds few. Chosen, not measured."""
 
 LONGEST = 1_000
-"""A longer list is data."""
+"""Items of a list that may hold state; a longer list is data. Chosen, not measured."""
 
 
 def reached(workload: Workload) -> Iterator[Any]:
-    """What the workload is made of and what its step holds: closures, their objects, bound arguments, globals that
-    its code names."""
+    """The parts of the workload and the objects that its step holds: closure variables, bound arguments and objects,
+    and globals that its code names."""
     found = [workload.model, workload.optimizer, workload.loss, workload.step]
     seen: set[int] = set()
     while found and len(seen) < MOST:
-        one = found.pop(0)
-        if one is None or id(one) in seen:
+        thing = found.pop(0)
+        if thing is None or id(thing) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        if isinstance(one, functools.partial):
-            found += [one.func, *one.args, *one.keywords.values()]
-        elif isinstance(one, types.MethodType):
-            found += [one.__self__, one.__func__]
-        elif isinstance(one, types.FunctionType):
-            found += [cell.cell_contents for cell in one.__closure__ or () if _filled(cell)]
-            found += [*(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()]
-            if not _of_torch(one.__module__):
-                found += [one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__]
+        seen.add(id(thing))
+        yield thing
+        if isinstance(thing, functools.partial):
+            found += [thing.func, *thing.args, *thing.keywords.values()]
+        elif isinstance(thing, types.MethodType):
+            found += [thing.__self__, thing.__func__]
+        elif isinstance(thing, types.FunctionType):
+            found += [cell.cell_contents for cell in thing.__closure__ or () if _filled(cell)]
+            found += [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
+            if not _of_torch(thing.__module__):
+                found += [thing.__globals__[name] for name in thing.__code__.co_names if name in thing.__globals__]
+
+
+def modules(workload: Workload) -> list[Any]:
+    """The modules that the step holds."""
+    import torch
+
+    return [thing for thing in reached(workload) if isinstance(thing, torch.nn.Module)]
 
 
 def held_tensors(workload: Workload) -> Iterator[Any]:
-    """The tensors that the step holds itself, or in lists and mappings that are not too long to be state."""
+    """The tensors that the step holds itself, or in lists and mappings that are short enough to be state."""
     import torch
 
-    found = [one for one in reached(workload) if isinstance(one, (torch.Tensor, list, tuple, dict))]
+    found = [thing for thing in reached(workload) if isinstance(thing, (torch.Tensor, list, tuple, dict))]
     while found:
-        one = found.pop(0)
-        if isinstance(one, torch.Tensor):
-            yield one
-        elif isinstance(one, (list, tuple, dict)) and len(one) <= LONGEST:
-            found += one.values() if isinstance(one, dict) else one
+        thing = found.pop(0)
+        if isinstance(thing, torch.Tensor):
+            yield thing
+        elif isinstance(thing, (list, tuple, dict)) and len(thing) <= LONGEST:
+            found += thing.values() if isinstance(thing, dict) else thing
 
 
 def _filled(cell: Any) -> bool:
@@ -68,17 +75,17 @@ def _of_torch(name: str | None) -> bool:
 
 
 def code_of(workload: Workload) -> Iterator[types.CodeType]:
-    """The code of the step's functions and of the model's classes, with the functions within; torch's own left out."""
+    """The code of the step's functions and of the model's classes, with nested functions, without torch's own."""
     import torch
 
     kinds: dict[type, None] = {}
-    for one in reached(workload):
-        if isinstance(one, types.FunctionType) and not _of_torch(one.__module__):
-            yield from _within(one.__code__)
-        elif isinstance(one, torch.nn.Module):
-            kinds.update(dict.fromkeys(type(part) for part in one.modules()))
-        elif not isinstance(one, (type, types.ModuleType, torch.Tensor)):
-            kinds[type(one)] = None
+    for thing in reached(workload):
+        if isinstance(thing, types.FunctionType) and not _of_torch(thing.__module__):
+            yield from _within(thing.__code__)
+        elif isinstance(thing, torch.nn.Module):
+            kinds.update(dict.fromkeys(type(part) for part in thing.modules()))
+        elif not isinstance(thing, (type, types.ModuleType, torch.Tensor)):
+            kinds[type(thing)] = None
     bases = {base: None for kind in kinds for base in kind.__mro__ if not _of_torch(base.__module__)}
     for kind in bases:
         for part in vars(kind).values():
@@ -88,9 +95,9 @@ def code_of(workload: Workload) -> Iterator[types.CodeType]:
 
 
 def made_of(workload: Workload, thing: Any, given: dict[str, Any] | None = None) -> Made:
-    """What is known of an object of the workload: what its step's code calls it, and the statement that makes it.
+    """An object of the workload: its name in the step's code, and the statement that makes it.
 
-    `given`: what it was made with, as far as known.
+    `given`: the arguments that it was made with, as far as known.
     """
     from gobrrr.observe.installed import is_users
     from gobrrr.observe.live.objects.seen import made
@@ -101,13 +108,15 @@ def made_of(workload: Workload, thing: Any, given: dict[str, Any] | None = None)
 
 
 def name_of(workload: Workload, thing: Any) -> str | None:
-    """What the functions of a workload's step call an object: a variable of an outer function, or a global."""
-    for one in reached(workload):
-        if not isinstance(one, types.FunctionType) or _of_torch(one.__module__):
+    """The name of an object in the step's functions: a closure variable or a global; None where it has none."""
+    for function in reached(workload):
+        if not isinstance(function, types.FunctionType) or _of_torch(function.__module__):
             continue
-        cells = zip(one.__code__.co_freevars, one.__closure__ or (), strict=False)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
         held = {name: cell.cell_contents for name, cell in cells if _filled(cell)}
-        held |= {name: one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__}
+        held |= {
+            name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__
+        }
         for name, value in held.items():
             if value is thing:
                 return name
@@ -115,7 +124,7 @@ def name_of(workload: Workload, thing: Any) -> str | None:
 
 
 def in_its_words(workload: Workload, code: str) -> str:
-    """Code in which "model", "optimizer" and "loss_fn" have the names that the workload's step has for its own."""
+    """The code with the step's own names in place of "model", "optimizer" and "loss_fn"."""
     for word, thing in (("model", workload.model), ("optimizer", workload.optimizer), ("loss_fn", workload.loss)):
         name = name_of(workload, thing) if thing is not None else None
         if name is not None and name != word:
@@ -125,7 +134,7 @@ def in_its_words(workload: Workload, code: str) -> str:
 
 
 def goes_back(workload: Workload) -> bool:
-    """Whether a step of the user's own calls `backward` somewhere."""
+    """Whether the user's own step calls `backward` somewhere."""
     return workload.step is not None and any("backward" in code.co_names for code in code_of(workload))
 
 
@@ -137,9 +146,9 @@ def _within(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def keywords_of(code: types.CodeType) -> set[str]:
-    """The keywords that the calls in a piece of code use."""
+    """The keywords of the calls in a code object."""
     tuples = [constant for constant in code.co_consts if isinstance(constant, tuple)]
-    return {name for one in tuples for name in one if isinstance(name, str)}
+    return {name for names in tuples for name in names if isinstance(name, str)}
 
 
 def everywhere(
@@ -149,13 +158,17 @@ def everywhere(
     instead: Callable[..., Any],
     kept: dict[str, Any],
 ) -> None:
-    """Puts another function in the place of one until the stack closes, in every module that holds it by a name."""
+    """Replaces a function until the stack closes, in every module that holds it by a name."""
     if "places" not in kept:
         spaces = [vars(module) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)]
-        spaces += [one.__globals__ for one in reached(workload) if isinstance(one, types.FunctionType)]
+        spaces += [
+            user_function.__globals__
+            for user_function in reached(workload)
+            if isinstance(user_function, types.FunctionType)
+        ]
         kept["places"] = [
             (space, name)
-            for space in {id(one): one for one in spaces}.values()
+            for space in {id(namespace): namespace for namespace in spaces}.values()
             for name, value in list(space.items())
             if value is function
         ]

@@ -1,4 +1,4 @@
-"""The ranks of a step, each with the plans of some treatments: what a combination of them is replayed on."""
+"""The ranks of a step with the plans of some treatments, on which combinations of them are replayed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ COLLECTIVE: dict[str, Callable[[Evidence], Effect]] = {
     "comm-overlap": overlapping,
     "no-sync": lambda evidence: reduced_once(evidence, micro_batches(evidence)),
 }
-"""What is done on all ranks alike: a rank that the others wait for does not wait, and has no finding of its own."""
+"""Treatments that change all ranks alike. The rank that the others wait for does not wait itself, and has no
+finding."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """One rank with what was found in it, and the row of `Diagnosis.ops` of each of its kinds of calls."""
+    """One rank with its findings, and the row of `Diagnosis.ops` for each group of its calls."""
 
     evidence: Evidence
     found: Sequence[Found]
@@ -32,13 +33,12 @@ class Looked:
 
 
 def seats(ranks: Iterable[Looked], names: Iterable[str], parts: Parts) -> list[Seat]:
-    """Each rank with its plans of the treatments `names`, of every finding that one of them is for; those that fail go
-    to `parts`.
+    """Each rank with the plans of the treatments `names` for all findings that they apply to; failures go to `parts`.
 
     Raises UsageError where there is no such treatment, size or part.
     """
     wanted = tuple(dict.fromkeys(names))
-    made = [
+    seated = [
         Seat(
             rank.evidence,
             tuple(plan for name in wanted for plan in asked(name, rank.evidence, rank.found, parts)),
@@ -46,13 +46,13 @@ def seats(ranks: Iterable[Looked], names: Iterable[str], parts: Parts) -> list[S
         )
         for rank in ranks
     ]
-    return _on_all(made)
+    return _on_all(seated)
 
 
 def _on_all(seats: list[Seat]) -> list[Seat]:
-    """The same seats, with a plan for each collective's treatment that any of them has."""
+    """The same seats; where one rank has a plan of a COLLECTIVE treatment, all ranks have it."""
     for name, effect in COLLECTIVE.items():
-        having = [one for seat in seats for one in seat.plans if one[0] == name]
+        having = [planned for seat in seats for planned in seat.plans if planned[0] == name]
         if not having:
             continue
         _, found, plan = having[0]

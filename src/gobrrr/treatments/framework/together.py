@@ -1,4 +1,4 @@
-"""Treatments applied together, on this machine or another: their changes composed, and the step replayed once."""
+"""Treatments applied together, on this machine or another: their changes are composed and the step replayed once."""
 
 from __future__ import annotations
 
@@ -41,41 +41,40 @@ from gobrrr.treatments.framework.base import Planned
 from gobrrr.units import duration, percent
 
 LESS = 0.001
-"""A smaller share of the step is not told."""
+"""A smaller share of the step is not reported. Chosen, not measured."""
 
 TELLING = 0.05
-"""A smaller share of the device's time without a roof changes no figure that is shown."""
+"""A note is added where a larger share of the device's time has no known roof. Chosen, not measured."""
 
 NARROWER = ("bf16-autocast", "bf16-cast")
-"""Applied before what merges calls: each of those is narrowed as the call that it was."""
+"""Applied before treatments that merge calls, so that each original call is narrowed by itself."""
 
 FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
-"""A graph can be captured once no wait is left in the step; the host's time is scaled once nothing else changes it."""
+"""Applied first: treatments that remove waits, without which a graph can be captured. Applied last: treatments that
+change the host time of everything that is left."""
 
 MATRIX = (("bf16-autocast", "bfloat16"), ("bf16-cast", "bfloat16"), ("tf32", "tf32"))
-"""What treatments make of float32 contractions: on another machine it is the ceiling of this type that they follow."""
-
+"""The type in which float32 contractions run with a treatment: on another machine that type's ceiling applies."""
 
 ALTERNATIVES = (
     ("bf16-autocast", "tf32"), ("bf16-cast", "tf32"), ("bf16-cast", "bf16-autocast"),
     ("grouped-matmul", "batched-loop"),
 )  # fmt: skip
-"""(better, worse) treatments of the same work: of the two the first counts."""
+"""(better, worse) treatments of the same work: only the better one counts."""
 
 COVERED = (("compile", "channels-last"), ("compile", "pad-dimensions"))
-"""(treatment, what it does by itself): for a finding that both are for, the first counts."""
-
+"""(treatment, another one that it includes): for a finding that both apply to, only the first counts."""
 
 Interval = tuple[tuple[float, float, float], tuple[float, float]]
-"""A changed step with its ends, and the ends of what is saved of the step as it is, in ns."""
+"""(expected, low, high) of the changed step, and (low, high) of the saving, in ns."""
 
 Saving = tuple[float, float, float]
-"""What is expected to be saved of a step, at the least and at the most, in ns."""
+"""(expected, low, high) of a saving, in ns of a step."""
 
 
 @dataclass(frozen=True)
 class Together:
-    """A combination's record, and its step's replayed timeline."""
+    """The record of a combination, its budget, and its step's graph."""
 
     what_if: WhatIf
     outcome: Outcome
@@ -84,28 +83,29 @@ class Together:
 
 @dataclass(frozen=True)
 class Seat:
-    """One rank: its evidence, the plans that were made for it, and the row of `Diagnosis.ops` of each kind of call."""
+    """One rank: its evidence, its plans, and the row of `Diagnosis.ops` for each group of its calls."""
 
     evidence: Evidence
     plans: tuple[Planned, ...]
     row_of_group: I8
 
     def of(self, names: Sequence[str]) -> list[Plan]:
-        """The plans of some treatments, in the order in which they are applied; of alternatives the better one's."""
+        """The plans of some treatments in the order in which they are applied; of alternatives only the better
+        one's."""
         left_out = {worse for better, worse in ALTERNATIVES if better in names and self.has(better)}
-        mine = [one for one in self.plans if one[0] in names and one[0] not in left_out]
-        mine = [one for one in mine if not self._covered(one, names)]
+        chosen = [planned for planned in self.plans if planned[0] in names and planned[0] not in left_out]
+        chosen = [planned for planned in chosen if not self._covered(planned, names)]
         kept, done = [], set()
-        for name, _, plan in sorted(mine, key=_turn):
+        for name, _, plan in sorted(chosen, key=_turn):
             if name not in done:
                 kept.append(plan)
             if plan.once:
                 done.add(name)
         return kept
 
-    def _covered(self, one: Planned, names: Sequence[str]) -> bool:
-        """Whether another treatment of `names` does for a finding what this one is for."""
-        name, found, _ = one
+    def _covered(self, planned: Planned, names: Sequence[str]) -> bool:
+        """Whether another treatment of `names` includes this one for its finding."""
+        name, found, _ = planned
         if found is None:
             return False
         by = {better for better, worse in COVERED if worse == name and better in names}
@@ -113,48 +113,48 @@ class Seat:
                    for name, other, _ in self.plans)  # fmt: skip
 
     def for_finding(self, code: str) -> Seat:
-        """The rank with the plans for one finding alone."""
-        mine = (plan for plan in self.plans if plan[1] is not None and plan[1].finding.code == code)
-        return replace(self, plans=tuple(mine))
+        """The rank with only the plans for one finding."""
+        plans = (plan for plan in self.plans if plan[1] is not None and plan[1].finding.code == code)
+        return replace(self, plans=tuple(plans))
 
     def at(self, times: float) -> Seat:
-        """The rank at a time when its step took `times` as long."""
+        """The rank when its step took `times` as long."""
         return replace(self, plans=tuple((name, found, plan.at(times)) for name, found, plan in self.plans))
 
     def has(self, name: str) -> bool:
-        """Whether a treatment has a plan here."""
+        """Whether a treatment has a plan for this rank."""
         return any(name == own for own, _, _ in self.plans)
 
     def matrix(self, names: Sequence[str]) -> str | None:
-        """The type that float32 contractions run in with some treatments; None: their own."""
+        """The type in which float32 contractions run with some treatments; None: their own."""
         applied = {name for name, _, _ in self.plans if name in names}
         return next((dtype for name, dtype in MATRIX if name in applied), None)
 
 
-def _turn(one: Planned) -> tuple[bool, bool, bool, bool]:
-    name, _, plan = one
+def _turn(planned: Planned) -> tuple[bool, bool, bool, bool]:
+    name, _, plan = planned
     return word_of(name) in LAST, name not in FIRST, name not in NARROWER, plan.last
 
 
 def as_uncertain(expected: float, gains: tuple[float, float], step_ns: float, wall: Wall) -> tuple[float, float]:
-    """The ends of a saving that is expected of a step, no surer than the step itself is, and no more than all of it.
+    """(low, high) of a saving, widened by the uncertainty of the step's own time, at most the whole step.
 
-    Where the step takes less or more than expected, what the treatment leaves of it may be shorter or longer by no more
-    than all of it: the rest of the difference is the saving's. It grows no more than the step does.
+    Where the step takes less or more than measured, what the treatment leaves of it may take up the difference, but no
+    more than all of it; the rest belongs to the saving, which grows no more than the step does.
     """
     low, high = gains
     if wall.value is None or not wall.low or wall.high is None:
         return gains
     left = step_ns - expected
-    less, more = (max(one - left, 0.0) for one in (wall.value - wall.low, wall.high - wall.value))
+    less, more = (max(apart - left, 0.0) for apart in (wall.value - wall.low, wall.high - wall.value))
     most = min(expected + more, expected * wall.high / wall.value)
     return min(low, expected - less), min(max(high, most), step_ns)
 
 
 class Combiner:
-    """Replays a step under combinations of the plans that were made for it; several ranks run together.
+    """Replays a step with combinations of its plans; several ranks run together.
 
-    `spreads`: what was fitted beside the replay; None: what the package has, none: the replay alone.
+    `spreads`: the fitted corrections of the replay; None: those of the package; empty: the replay alone.
     """
 
     def __init__(
@@ -173,77 +173,76 @@ class Combiner:
         self._replays: dict[tuple[str, ...], Replayed] = {}
 
     def of_step(self, step_ns: float) -> Combiner:
-        """The same plans, for shares of the step at a time when it took `step_ns` (`Stopwatch.of_step`)."""
+        """The same plans for the step when it took `step_ns` (`Stopwatch.of_step`)."""
         watch, wall = self.watch.of_step(step_ns), self.wall
         if watch is self.watch:
             return self
         if wall.value:
-            low, high = (None if one is None else one * step_ns / wall.value for one in (wall.low, wall.high))
+            low, high = (None if end is None else end * step_ns / wall.value for end in (wall.low, wall.high))
             wall = msgspec.structs.replace(wall, value=step_ns, low=low, high=high)
         return Combiner([seat.at(step_ns / self.before) for seat in self.seats], wall, watch, self.spreads)
 
     def saving(self, names: Sequence[str]) -> Saving:
-        """What all plans of the treatments `names` save of a step: nothing at the least, as one is left out that makes
-        it slower, and no more than the findings that they are for have at stake together.
+        """What all plans of the treatments `names` save of a step. At least nothing, because a user leaves out what
+        makes it slower, and at most what their findings have at stake together.
 
-        The one answer to what remedies save: prescriptions and what-ifs show it.
+        Prescriptions and what-ifs both show this answer.
         """
         return self._at_stake(names, self._best(names))
 
     def foretold(self, names: Sequence[str]) -> Saving:
-        """What a trial of the treatments `names` is expected to measure, below 0 where they may make the step slower:
-        the replay, and what was fitted beside it; the step takes no less than its loaders need."""
-        mine = self.seats[0].of(names)
-        most = self.before - max((plan.bound(MOST) for plan in mine), default=0.0) / work_of(mine)
-        expected, low, high = (min(self.before * one, most) for one in predicted(self.replayed(names), self.spreads))
+        """The saving that a trial of the treatments `names` is expected to measure: the replay with its fitted
+        corrections. Below 0 where they may make the step slower; the step takes no less than its loaders need."""
+        plans = self.seats[0].of(names)
+        most = self.before - max((plan.bound(MOST) for plan in plans), default=0.0) / work_of(plans)
+        expected, low, high = (
+            min(self.before * share, most) for share in predicted(self.replayed(names), self.spreads)
+        )
         return expected, low, high
 
     def _best(self, names: Sequence[str]) -> Saving:
-        """The same; of remedies of what was found no less than what one of them saves alone: the others can be left
+        """The same, but for treatments of findings at least what one of them saves alone: a user can leave the others
         out."""
         alone = self._members(names) if self._named(names) else []
-        each = [self.foretold(one) for one in (names, *alone)]
-        expected, low, high = (max(one) for one in zip(*each, strict=True))
+        each = [self.foretold(combination) for combination in (names, *alone)]
+        expected, low, high = (max(savings) for savings in zip(*each, strict=True))
         return expected, low, high
 
     def _members(self, names: Sequence[str]) -> list[list[str]]:
         planned = [[name] for name in dict.fromkeys(names) if self.seats[0].of([name])]
         return planned if len(planned) > 1 else []
 
-    def _fitted(self, names: Sequence[str]) -> bool:
-        """Whether anything was fitted beside the replay for such a change."""
-        return spread_of(self.replayed(names), self.spreads) is not None
-
     def _at_stake(self, names: Sequence[str], foretold: Saving) -> Saving:
         most = self.stake(names)
         if most is None:
             return foretold
-        expected, low, high = (min(max(one, 0.0), most) for one in foretold)
+        expected, low, high = (min(max(saving, 0.0), most) for saving in foretold)
         return expected, low, high
 
     def stake(self, names: Sequence[str]) -> float | None:
-        """What the findings that name the treatments `names` have at stake together, in ns; None where none names one
-        of them, or a step then does more work than now. What is hidden counts beside another treatment."""
+        """What the findings that name the treatments `names` have at stake together, in ns. Hidden findings count where
+        another treatment is applied too. None where no finding names one of them, or where a step does more work
+        then."""
         founds = self._named(names)
         if not founds or work_of([plan for name, _, plan in self.seats[0].plans if name in names]) != 1.0:
             return None
-        told = sum(found.finding.at_stake_ns[1] for found in founds if found.told)
+        reported = sum(found.finding.at_stake_ns[1] for found in founds if found.told)
         hidden = sum(found.claim.total for found in founds if found.hidden) / self.seats[0].evidence.steps.count
-        return min(told + (hidden if self._members(names) else 0.0), self.before)
+        return min(reported + (hidden if self._members(names) else 0.0), self.before)
 
     def _named(self, names: Sequence[str]) -> list[Found]:
-        """The findings that name the treatments `names`; none, where one of those is named by none that is told."""
+        """The findings that name the treatments `names`; none where no reported finding names one of them."""
         every: dict[str, Found] = {}
-        for mine in {name for name, _, _ in self.seats[0].plans if name in names}:
-            founds = [found for name, found, _ in self.seats[0].plans if found is not None and name == mine]
-            founds = [found for found in founds if word_of(mine) in found.finding.treatments]
+        for treatment in {name for name, _, _ in self.seats[0].plans if name in names}:
+            founds = [found for name, found, _ in self.seats[0].plans if found is not None and name == treatment]
+            founds = [found for found in founds if word_of(treatment) in found.finding.treatments]
             if not any(found.told for found in founds):
                 return []
             every |= {found.finding.code: found for found in founds}
         return list(every.values())
 
     def replayed(self, names: Sequence[str]) -> Replayed:
-        """What the replay itself says of all plans of the treatments `names`, in shares of the step."""
+        """The replay's own prediction for all plans of the treatments `names`, in shares of the step."""
         key = tuple(names)
         if key not in self._replays:
             self._replays[key] = self._replayed(names)
@@ -252,28 +251,29 @@ class Combiner:
     def _replayed(self, names: Sequence[str]) -> Replayed:
         (step, _, _), (low, high) = self._interval(names, None)
         expected, whole = self.before - step, self.before or 1.0
-        mine = [name for name in names if self.seats[0].has(name)]
+        planned = [name for name in names if self.seats[0].has(name)]
         work = work_of(self.seats[0].of(names))
         return Replayed(
             expected=expected / whole,
             low=min(low, expected) / whole,
             high=max(high, expected) / whole,
             touched=self._most(names, work),
-            mechanism=mechanism_of(mine, work),
+            mechanism=mechanism_of(planned, work),
             device=self.seats[0].evidence.device.torch_name,
         )
 
     def _most(self, names: Sequence[str], work: float) -> float:
-        """The largest share of the step that `names` can save: more work takes no time at the least, but for noise."""
+        """The largest share of the step that `names` can save; at best more work takes no more time, apart from
+        noise."""
         if work == 1.0:
             return self.touched(names) / (self.before or 1.0)
         return 1.0 - (1.0 - REPEATABLE) / work if len(names) == 1 and work > 1.0 else 1.0
 
     def touched(self, names: Sequence[str]) -> float:
-        """What of a step the plans of `names` touch, in ns: work that they change, and the idle time where they change
-        what the host does, or what lies outside the analysed steps; of what is captured the kernels' launches on the
-        device. No more can be saved."""
-        evidence, mine = self.seats[0].evidence, self.seats[0].of(names)
+        """The part of a step that the plans of `names` change, in ns, which bounds their saving: device work that they
+        change, idle time where they change the host, time outside the analysed steps, and in captured regions the
+        launch time of kernels on the device."""
+        evidence, plans = self.seats[0].evidence, self.seats[0].of(names)
         before = evidence.graph
         after = self._changes(names, MOST, None)[0](before)
         moved = changed_work(before, after)
@@ -283,31 +283,32 @@ class Combiner:
         work += (
             float(np.minimum(before.duration, EMPTY_NS)[captured & in_window(evidence)].sum()) / evidence.steps.count
         )
-        fills = hosts(before, after) or len(self.seats) > 1 or any(plan.least_ns[1] for plan in mine)
+        fills = hosts(before, after) or len(self.seats) > 1 or any(plan.least_ns[1] for plan in plans)
         idle = self.before - busy if fills else 0.0
-        return min(min(work, busy) + idle + sum(plan.beyond for plan in mine), self.before)
+        return min(min(work, busy) + idle + sum(plan.beyond for plan in plans), self.before)
 
     def saving_for(self, name: str, found: Found) -> float:
-        """What a treatment saves of a step by its plan for one finding alone, as the replay has it, in ns; no more than
-        that has at stake."""
+        """What the replay says that a treatment saves by its plan for one finding alone, in ns; at most the finding's
+        stake."""
         alone = Combiner([seat.for_finding(found.finding.code) for seat in self.seats], self.wall, self.watch)
         after = alone._after([name], None, EXPECTED, 0.0, self.watch.middle)
         saved = self.before - after + sum(plan.beyond + plan.beyond_low for plan in alone.seats[0].of([name])) / 2
         return min(max(saved, 0.0), found.finding.at_stake_ns[1])
 
     def combined(self, names: Sequence[str], machine: Machine | None = None) -> Together:
-        """The step with all plans of the treatments `names`; `machine` None: where it ran.
+        """The step with all plans of the treatments `names`; `machine` None: the machine that it ran on.
 
-        A treatment without a plan changes nothing. The budget is that of the first rank. Raises ValueError where
-        `machine` can't be compared.
+        A treatment without a plan changes nothing. The budget is the first rank's. Raises ValueError where `machine`
+        can't be compared.
         """
-        mine, lead = self.seats[0].of(names), self.seats[0].evidence
-        if mine and machine is None:
+        plans, lead = self.seats[0].of(names), self.seats[0].evidence
+        if plans and machine is None:
             foretold = self._best(names)
             expected, *ends = self._at_stake(names, foretold)
             saved = ends[0], ends[1]
             step = max(self.before - expected, 0.0)
-            alone = 0.0 if self._fitted(names) else REPEATABLE * step
+            corrected = spread_of(self.replayed(names), self.spreads) is not None
+            alone = 0.0 if corrected else REPEATABLE * step
             low, high = max(self.before - saved[1] - alone, 0.0), self.before - min(foretold[1], saved[0]) + alone
         else:
             (step, low, high), saved = self._interval(names, machine)
@@ -324,9 +325,9 @@ class Combiner:
             regime=found.regime,
             lines=found.lines,
             then=found.then,
-            assumes=[*dict.fromkeys(plan.assumes for plan in mine if plan.assumes), *self._told(names, machine)],
-            ops=moved_ops(lead, graph, self.seats[0].row_of_group, priced) if mine or machine is not None else [],
-            work=work_of(mine),
+            assumes=[*dict.fromkeys(plan.assumes for plan in plans if plan.assumes), *self._told(names, machine)],
+            ops=moved_ops(lead, graph, self.seats[0].row_of_group, priced) if plans or machine is not None else [],
+            work=work_of(plans),
         )
         return Together(record, found, graph)
 
@@ -337,7 +338,7 @@ class Combiner:
         graphs = [change(seat.evidence.graph) for change, seat in zip(changes, self.seats, strict=True)]
         ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
         lead, work, serial = self.seats[0].evidence, work_of(self.seats[0].of(names)), graphs[0].serial
-        run = self.watch.after(changes) / work  # whatever else bounds it
+        run = self.watch.after(changes) / work  # without other bounds
         if machine is not None or not names:
             found = outcome(lead, graphs[0], priced, min(step_ns, run), ran)
             return waiting_for_input(found, max(step_ns - found.ns, 0.0), cpu=serial), graphs[0]
@@ -348,7 +349,7 @@ class Combiner:
 
     @cached_property
     def _now(self) -> tuple[Outcome, float]:
-        """(the budget of the step as it is, how many times as long as its graph runs that takes)."""
+        """(the budget of the step as it is, the ratio of its time to its graph's running time)."""
         found = self._outcome((), None, self.seats[0].evidence.priced, self.before)[0]
         graphs = [seat.evidence.graph for seat in self.seats]
         ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
@@ -357,25 +358,25 @@ class Combiner:
         return found, found.ns / runs if runs > 0 else 0.0
 
     def _told(self, names: Sequence[str], machine: Machine | None) -> list[str]:
-        """What is assumed of alternatives and of the machine."""
+        """Assumptions about alternatives and about the machine."""
         seat = self.seats[0]
-        told = [
-            f"{worse}: {better} is for the same work and stands for both"
+        notes = [
+            f"{worse}: {better} does the same work and stands for both"
             for better, worse in ALTERNATIVES
             if {better, worse} <= set(names) and seat.has(better)
         ]
         if machine is None:
-            return told + self._less(names)
-        told.append(f"every kernel reaches the same share of its roof on {machine.name}; the host is the same one")
+            return notes + self._less(names)
+        notes.append(f"every kernel reaches the same share of its roof on {machine.name}; the host stays the same")
         unknown = without_floor(seat.evidence, machine)
         if unknown >= TELLING:
-            told.append(
-                f"{percent(unknown)} of the device's time has no roof there and follows the memories' bandwidth"
+            notes.append(
+                f"{percent(unknown)} of the device's time has no known roof there and scales with the memory bandwidth"
             )
-        return told
+        return notes
 
     def _less(self, names: Sequence[str]) -> list[str]:
-        """That one treatment alone would save more than all together, where that is so."""
+        """A note where one treatment alone would save more than all together."""
         if not self._named(names):
             return []
         together = self.foretold(names)[0]
@@ -387,10 +388,10 @@ class Combiner:
         return [f"{best} alone is predicted to save {more} more than all together: its saving stands for all"]
 
     def _interval(self, names: Sequence[str], machine: Machine | None) -> Interval:
-        """((the step as expected, its low and its high end), what is saved at least and at most): no step below 0.
+        """The changed step and the saving, each with its ends; no step is below 0.
 
-        A saving at an end of what is known of the host is the share of that end's step, of the step that is expected;
-        at the least, on the same machine, it is no more than the milliseconds that it is there.
+        At an end of the host's known range the saving is a share of that end's step, and is applied to the expected
+        step; on the same machine the low end is no more than the saving in ns at that end.
         """
         after = self._after(names, machine, EXPECTED, 0.0, self.watch.middle)
         before = [self.watch.before(end) for end in range(self.watch.ends)]
@@ -399,51 +400,51 @@ class Combiner:
             for share, off in ((LEAST, ELSEWHERE), (MOST, -ELSEWHERE)):
                 corners.append(self._after(names, machine, share, off, end))
                 saved.append(now * (1 - corners[-1] / before[end]) if before[end] > 0 else 0.0)
-        mine = self.seats[0].of(names)
+        plans = self.seats[0].of(names)
         bound, touched = now - min(after, *corners), now
-        if machine is None and work_of(mine) == 1.0:
+        if machine is None and work_of(plans) == 1.0:
             touched = self.watch.touched(self._changes(names, MOST, machine))
-        saved = [min(one, bound, touched) for one in saved]
-        there = [] if machine is not None else [before[0] - corner for corner in corners[:2]]
-        most, least = sum(plan.beyond for plan in mine), sum(plan.beyond_low for plan in mine)
+        saved = [min(gain, bound, touched) for gain in saved]
+        in_ns = [] if machine is not None else [before[0] - corner for corner in corners[:2]]
+        most, least = sum(plan.beyond for plan in plans), sum(plan.beyond_low for plan in plans)
         ends = after - (most + least) / 2, min(*corners, after) - most, max(*corners, after) - least
-        step, low, high = (max(one, 0.0) for one in ends)
+        step, low, high = (max(end_ns, 0.0) for end_ns in ends)
         wall = self.wall
-        gains = min(min(*saved, *there) + least, now), min(max(saved) + most, now)
-        if mine or machine is not None:
+        gains = min(min(*saved, *in_ns) + least, now), min(max(saved) + most, now)
+        if plans or machine is not None:
             widened = as_uncertain(now - step, gains, now, wall)
             gains = widened[0], max(min(widened[1], touched + most), gains[1])
-        if not mine and machine is None and wall.low is not None and wall.high is not None:
+        if not plans and machine is None and wall.low is not None and wall.high is not None:
             return (step, min(wall.low, step), max(wall.high, step)), gains
         if machine is not None and wall.value:
-            # what is not known of the step here is not known there
+            # the uncertainty of the step here holds there too
             low, high = (min(low, step * (wall.low or 0.0) / wall.value),
                          max(high, step * (wall.high or wall.value) / wall.value))  # fmt: skip
-        # what is not known of the change and what a step varies by are independent of each other
+        # the uncertainty of the change and the variation of a step are independent
         alone = REPEATABLE * step
         return (step, max(step - math.hypot(step - low, alone), 0.0), step + math.hypot(high - step, alone)), gains
 
     def _after(self, names: Sequence[str], machine: Machine | None, share: float, off: float, end: int) -> float:
-        mine = self.seats[0].of(names)
-        least = max((plan.bound(share) for plan in mine), default=0.0)
-        return max(self.watch.after(self._changes(names, share, machine, off), end), least) / work_of(mine)
+        plans = self.seats[0].of(names)
+        least = max((plan.bound(share) for plan in plans), default=0.0)
+        return max(self.watch.after(self._changes(names, share, machine, off), end), least) / work_of(plans)
 
     def _changes(self, names: Sequence[str], share: float, machine: Machine | None, off: float = 0.0) -> list[Change]:
-        """The change for each rank."""
-        made = []
+        """The composed change for each rank."""
+        changes = []
         for seat in self.seats:
             effects: list[Effect] = [plan.effect for plan in seat.of(names) if plan.effect is not None]
             own = in_turn([effect(share) for effect in effects]) if effects else unchanged
             if machine is not None:
-                # first, so that what is merged has been scaled each by its own floor
+                # first, so that each call is scaled by its own floor before calls are merged
                 own = in_turn([on_machine(seat.evidence, machine, off, seat.matrix(names)), own])
-            made.append(own)
-        return made
+            changes.append(own)
+        return changes
 
 
-def work_of(mine: Sequence[Plan]) -> float:
-    """How many times today's work a step does with some plans."""
+def work_of(plans: Sequence[Plan]) -> float:
+    """How many times today's work a step does with these plans."""
     result = 1.0
-    for plan in mine:
+    for plan in plans:
         result *= plan.work
     return result

@@ -11,31 +11,38 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.workload import Workload
 
 Numerics = Literal["none", "rounding", "statistics"]
-"""What a treatment may do to the numbers: nothing, other rounding, other statistics of the training."""
+"""What a treatment may change in the numbers: nothing, their rounding, or the statistics of training."""
 
 Apply = Callable[[Workload, dict[str, Any]], AbstractContextManager[Workload]]
-"""Yields the workload with the treatment and restores everything, also after an exception.
+"""Yields the workload with the treatment applied, and restores everything, also after an exception.
 
-It is entered many times, for both arms are timed in turns: what is costly is put into the dictionary at the first time.
+It is entered many times, because both arms are timed in turns: costly objects are kept in the dictionary.
 """
 
 SETTINGS, MODEL, ATTENTION, OPTIMIZER, REMATERIALISATION, COMPILER, PRECISION, GRAPH, INPUT = range(0, 90, 10)
-"""The order in which ways are stacked, the smallest innermost."""
+"""The order in which ways are applied, the smallest rank innermost. Steps of ten leave room between them."""
 
 
 class Unapplied(Exception):
-    """A way can't be applied to a workload, found out while it is applied: one line. `way`: which one, of several."""
+    """A way turned out not to apply to a workload: one line says why. `way`: which one, where several were applied."""
 
     way = ""
+
+
+def error_line(error: BaseException) -> str:
+    """The kind and the first line of an error."""
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text}".rstrip(": ")[:200]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
     """One way to apply a treatment.
 
-    `as_if` names the treatments whose plans together predict it, () where there is no prediction: then `worth` says why
-    it can't pay here, or "". `conflicts` are names of ways and treatments that can't stand beside it. `slow`: it
-    compiles for minutes, and comes after those that don't. `work` is what a step does then, in steps of before.
+    `as_if`: the treatments whose plans together predict it; () where nothing predicts it: then `worth` says why it
+    can't pay here, or "". `conflicts`: ways and treatments that can't be combined with it. `fresh`: it needs a process
+    of its own. `slow`: it compiles for minutes, and is tried later. `work`: how many times the work of the original
+    step one step does.
     """
 
     name: str
@@ -55,7 +62,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Unfit:
-    """A way that does not apply to a workload, and why in one line."""
+    """A way that does not fit a workload, and one line that says why."""
 
     name: str
     why: str

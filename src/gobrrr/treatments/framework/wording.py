@@ -1,7 +1,7 @@
-"""How remedies are written: Python in the words of the user's own program.
+"""How remedies are written: Python with the names of the user's own program.
 
-A line that takes the place of one of the program's ends in a comment with that place, "# train.py:14"; a line to be put
-in behind one in "# after train.py:14". What is to be done, and is no code, is a comment.
+A line that replaces a line of the program ends in a comment with its place, "# train.py:14"; a line to be added after
+one ends in "# after train.py:14". Advice that is not code is a comment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _SOURCE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.*)", re.DOTA
 
 
 def place(source: str | None, last: int | None = None) -> str:
-    """Where a line is, as an editor takes it: "train.py:14 in main"; of several lines "train.py:14-16". "" for none."""
+    """A line's place in the form that editors open: "train.py:14 in main"; several lines: "train.py:14-16"; "" for
+    none."""
     match = _SOURCE.fullmatch(source or "")
     if match is None:
         return source or ""
@@ -31,33 +32,33 @@ def place(source: str | None, last: int | None = None) -> str:
 
 
 def where(finding: Finding) -> str:
-    """The first place of a finding that has a line; "" where none has."""
-    return place(next((one.source for one in finding.where if one.source), None))
+    """The first place of a finding that has a source line; "" where none has."""
+    return place(next((spot.source for spot in finding.where if spot.source), None))
 
 
 def written_at(written: Written | None) -> str:
-    """Where a statement is."""
+    """The place of a statement; "" for None."""
     return place(written.source, written.last) if written is not None else ""
 
 
 def line(code: str, *notes: str) -> str:
-    """A line of code, and behind it what is to be said of it."""
-    told = "; ".join(filter(None, notes))
-    return f"{code}  # {told}" if told else code
+    """A line of code with notes as its comment."""
+    comment = "; ".join(filter(None, notes))
+    return f"{code}  # {comment}" if comment else code
 
 
 def after(at: str) -> str:
-    """The note of a line that is put in behind another; "" where that is not known."""
+    """The note "after PLACE" of a line to be added; "" where the place is not known."""
     return f"after {at}" if at else ""
 
 
 def said(text: str, at: str = "") -> str:
-    """What is to be done, as a comment."""
+    """Advice as a comment."""
     return f"# {at}: {text}" if at else f"# {text}"
 
 
 def model_of(evidence: Evidence) -> str:
-    """What the program calls its model; "model" where that is not known."""
+    """The model's name in the program; "model" where that is not known."""
     model = program_of(evidence).model
     return (model.name if model is not None else None) or "model"
 
@@ -73,37 +74,36 @@ def changed_model(evidence: Evidence, change: str, note: str = "") -> str:
 
 
 def changed_inputs(evidence: Evidence, change: str, *, dimensions: int | None = None) -> list[str]:
-    """The same for the floating-point tensors that the model is called with, or for those with so many dimensions."""
+    """Lines that change the model's floating-point inputs as `change` says, or only those with `dimensions`
+    dimensions."""
     program = program_of(evidence)
     if not program.inputs:
         return [line(f"x = {change.format('x')}", "what the model is called with")]
     found = []
-    for one in program.inputs:
-        if dimensions in (None, one.dimensions) and "float" in one.dtype:
+    for tensor in program.inputs:
+        if dimensions in (None, tensor.dimensions) and "float" in tensor.dtype:
             first = place(program.forward.source) if program.forward is not None else ""
-            at = f"before {first}" if one.local and first else after(written_at(one.written))
-            found.append(line(f"{one.name} = {change.format(one.name)}", at))
+            at = f"before {first}" if tensor.local and first else after(written_at(tensor.written))
+            found.append(line(f"{tensor.name} = {change.format(tensor.name)}", at))
     return found
 
 
 OTHERS = "its other arguments stay as they are"
+"""The note of a changed call."""
 BATCH_SIZE = "batch_size"
-"""The second argument of a DataLoader."""
+"""The name of a DataLoader's second argument."""
 
 
-def loader_of(made: Made | None) -> str:
-    """The beginning of the line that makes the loader."""
-    name = made.name if made is not None else None
-    return f"{name or 'loader'} = {made.kind if made is not None else 'torch.utils.data.DataLoader'}"
-
-
-def listed(given: Mapping[str, str]) -> str:
-    """Arguments by keyword."""
-    return ", ".join(f"{name}={value}" for name, value in given.items())
+def changed_loader(evidence: Evidence, given: Mapping[str, str]) -> str:
+    """The statement that makes the program's loader, with changed arguments; where it is not known, a new one."""
+    made = program_of(evidence).loader
+    name, kind = (made.name, made.kind) if made is not None else (None, "torch.utils.data.DataLoader")
+    arguments = ", ".join(f"{argument}={value}" for argument, value in given.items())
+    return made_with(made, given) or line(f"{name or 'loader'} = {kind}(..., {arguments})", OTHERS)
 
 
 def made_with(made: Made | None, given: Mapping[str, str], without: Collection[str] = (), note: str = "") -> str | None:
-    """The statement that makes an object, with other arguments by keyword; None where it can't be written down."""
+    """The statement that makes an object, with changed keyword arguments; None where the statement is not known."""
     written = made.written if made is not None else None
     if written is None or written.text is None or written.call is None:
         return None
@@ -112,10 +112,10 @@ def made_with(made: Made | None, given: Mapping[str, str], without: Collection[s
 
 
 def called_with(call: str, given: Mapping[str, str], without: Collection[str] = (), second: str = "") -> str | None:
-    """The text of a call with some arguments set by keyword and others left out; all else as it stands there.
+    """The text of a call with some arguments set by keyword and others left out; the rest stays as it is written.
 
-    `second`: what the second argument by position is called. None where the call unpacks a mapping, which may hold
-    those very arguments.
+    `second`: the name of the second positional argument. None where the call unpacks a mapping, which may hold the same
+    arguments.
     """
     parts = _arguments(call, second)
     if parts is None:
@@ -141,7 +141,8 @@ def _with_value(name: str, text: str, value: str | None) -> str:
 
 
 def _arguments(call: str, second: str) -> tuple[str, list[tuple[str, str]]] | None:
-    """(what is called, the arguments in their order with their names), all as they stand there."""
+    """(the called function, the arguments in order with their names), all as written; None where the call unpacks a
+    mapping."""
     node = ast.parse(call, mode="eval").body
     if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         return None
@@ -151,5 +152,5 @@ def _arguments(call: str, second: str) -> tuple[str, list[tuple[str, str]]] | No
     ]
     parts += [(keyword, keyword.arg or "") for keyword in node.keywords]
     parts.sort(key=lambda part: (part[0].lineno, part[0].col_offset))
-    texts = [(name, data[one.col_offset : one.end_col_offset].decode()) for one, name in parts]
+    texts = [(name, data[part.col_offset : part.end_col_offset].decode()) for part, name in parts]
     return data[: node.func.end_col_offset].decode(), texts
