@@ -1,28 +1,33 @@
-"""Matmuls in full float32: the vector units do them while the tensor cores, many times faster, stand idle.
+"""Matmuls in full float32 run on the vector units; the tensor cores, many times faster, stay idle.
 
-PyTorch's default precision for float32 matmuls is "highest": no TF32. On an H100 that is 67 TFLOP/s where TF32 has
-495 and bfloat16 989.
+PyTorch's default precision for float32 matmuls is "highest": no TF32. On an H100 that is 67 TFLOP/s, against 495 in
+TF32 and 989 in bfloat16.
 
 ## How it is recognised
 
-Contractions (matmul, convolution) whose kernels work in float32, compute-bound, on a machine whose matrix units
-take TF32 or a 16-bit type, and that reach at least a fifth of the float32 peak: a call far below its roof is held
-up by something else, and a higher roof does not help it. Not float64, not matrix-vector products (memory-bound),
-not float32 matmuls that run as TF32 (then the kernel's name says so), and not kernels whose name does not tell
-(memory-efficient attention, nvjet). A float32 contraction in a model that mostly runs in 16 bit is C03.
+Contractions (matmul, convolution) that meet all of these:
 
-On a processor (a live run on a CPU) only where its own measured peak in 16 bit is above that in float32: with AMX or
-AVX-512 bfloat16 it is, without them bfloat16 is the slower one and nothing is claimed. Each call then gives up the
-dispatch of the cast in front of it.
+- Their kernels work in float32, and the machine's matrix units take TF32 or a 16-bit type.
+- They are compute-bound and reach at least a fifth of the float32 peak. A call far below that peak has another
+  bottleneck, and a higher peak does not help it.
+- The kernel's name says that TF32 is off. Where the name does not tell (memory-efficient attention, nvjet), nothing is
+  claimed.
+
+Float64 and matrix-vector products (memory-bound) do not count. A float32 contraction in a model that mostly runs in 16
+bit is C03.
+
+On a CPU (live runs only) the finding needs a measured 16-bit peak above the float32 peak. CPUs with AMX or AVX-512
+bfloat16 have one; on others bfloat16 is slower. Each call's saving is then reduced by the dispatch of the cast before
+it.
 
 ## What it costs
 
-With t a call's time, P the peaks and B the bandwidth, each call at the same share of its peak as now:
+With t a call's time, P the peaks and B the bandwidth, each call reaching the same share of the new peak as of the old:
 
     cost (low)  = sum of t - max(t * P_float32 / P_tf32, bytes / B)
     cost (high) = sum of t - max(t * P_float32 / P_bfloat16, bytes / 2 / B)
 
-Both count only as far as the device is what the step waits for: W - host bounds them.
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
@@ -30,8 +35,8 @@ Both count only as far as the device is what the step waits for: W - host bounds
 - `torch.autocast("cuda", torch.bfloat16)` for training, `model.to(torch.bfloat16)` for inference: twice
   that rate and half the bytes.
 
-It gives little where the matmuls are a small share of the step, and nothing where the step is launch-bound: one
-report measured +1.65 % end to end from TF32.
+It gives little where matmuls are a small share of the step, and nothing where the step is launch-bound: one report
+measured +1.65 % end to end from TF32.
 
 ## Sick
 

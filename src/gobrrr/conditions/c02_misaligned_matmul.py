@@ -1,32 +1,38 @@
-"""Matmuls with dimensions that the tensor cores' loads don't divide: a vocabulary of 50,257 instead of 50,304.
+"""Matmuls whose dimensions are not a multiple of the tensor cores' load size: a vocabulary of 50,257 instead of 50,304.
 
-A thread of a matmul kernel loads 16 bytes at once: 8 numbers of 16 bit, 16 of 8 bit, 4 of float32. Where the rows in
-memory are no multiple of that, the library falls back to kernels that load in small pieces ("align1" in their names),
-often of an older generation, at a small part of the peak.
+A thread of a matmul kernel loads 16 bytes at once: 8 numbers of 16 bit, 16 of 8 bit, 4 of float32. Where the length of
+a row in memory is not a multiple of that, the library falls back to kernels with smaller loads ("align1" in their
+names). These are often of an older generation and reach a small part of the peak.
 
 ## How it is recognised
 
-Compute-bound matmuls of at least 20 us, with a size along the contiguous dimension of an operand or of the result
-that is no multiple of 16 bytes, which reach less than 70 % of the share of the peak that the trace's own aligned
-matmuls reach together (60 % of the peak is taken for those where the trace has none). The number of rows that are
-only counted along (tokens of a batch) does not matter. What belongs to materialised attention is M02's.
+Compute-bound matmuls of at least 20 us with both of these:
+
+- The contiguous dimension of an operand or of the result is not a multiple of 16 bytes. The number of rows (tokens of a
+  batch) does not matter.
+- They reach less than 70 % of the share of the peak that the trace's aligned matmuls reach together. Where the trace
+  has no aligned matmul, 60 % of the peak is assumed for them.
+
+Matmuls of materialised attention are M02's.
 
 ## What it costs
 
-With t a call's time, f its floor, p how much padding grows its FLOP and s the aligned matmuls' share of the peak:
+With t a call's time, f its floor, p the factor by which padding increases its FLOP, and s the aligned matmuls' share of
+the peak:
 
     cost (low)  = sum of t - f * p / (2/3 * s)
     cost (high) = sum of t - f * p / s
 
-Both count only as far as the device is what the step waits for: W - host bounds them.
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
-- Pad the dimension to a multiple of 64 (128 for a vocabulary) once, where the weight is made; mask the padded logits.
+- Pad the dimension to a multiple of 64 (128 for a vocabulary) once, where the weight is created; mask the padded
+  logits.
 - `torch.compile` pads matmuls itself, copying an operand each time (`torch._inductor.config.shape_padding`).
 
-It gives nothing where the matmul is bound by memory or the step by launches, and a multiple of 8 is the least: the
-size of the tiles matters as well.
+It gives nothing where the matmul is memory-bound or the step is launch-bound. A multiple of 8 is the minimum: the tile
+size matters as well.
 
 ## Sick
 

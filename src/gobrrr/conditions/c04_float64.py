@@ -1,39 +1,41 @@
-"""Part of the step runs in float64, because an array of numpy, a default or `model.double()` brought it in.
+"""Part of the step runs in float64, because a NumPy array, a default or `model.double()` introduced it.
 
-NumPy's arrays are float64 unless told otherwise. One of them as a factor, a target or a mask turns the result into
-float64, and everything behind it: twice the bytes, half the arithmetic rate of float32 on a data-centre GPU, a
-thirty-second or a sixty-fourth of it on a consumer's, and none of the rates of the matrix units.
+NumPy arrays are float64 by default. One of them as a factor, a target or a mask turns the result into float64, and
+everything computed from it: twice the bytes, and half the arithmetic rate of float32 on a data-centre GPU, a
+thirty-second or a sixty-fourth on a consumer GPU. The matrix units' rates do not apply.
 
 ## How it is recognised
 
-Calls that read or write float64 tensors. Among them an operation that has a float64 tensor and one of a lower type as
-arguments, or that copies a lower type into float64: the first one of the step is where it began, and is named with its
-line. A live run also sees torch's default type, the model's parameters and the tensors that come into the step, with
-the lines that make them float64: parameters in float64 are the cause, whatever is converted to fit them afterwards. Of
-a trace the layers' weights tell. Where all parameters and inputs are float64 it may be meant (a solver, a simulation):
-the finding has low certainty, medium where the line that made it so is known, and says so.
+Calls that read or write float64 tensors. Where float64 began is the first operation of the step that mixes a float64
+tensor with a lower type, or copies a lower type into float64; the finding names it with its line.
+
+A live run also sees torch's default type, the model's parameters and the tensors that enter the step, with the lines
+that make them float64. Float64 parameters are then the cause, whatever is converted to match them. In a trace the
+layers' weights show the same. Where all parameters and inputs are float64 it may be intended (a solver, a simulation):
+the finding says so and has low certainty, or medium where the line that made it so is known.
 
 ## What it costs
 
-With t a call's time and r its floor in float32 over that in float64 (half the bytes, the float32 peak), as far as the
-roofline tells:
+With t a call's time and r its floor in float32 over its floor in float64 (half the bytes, the float32 peak):
 
-    cost (high) = sum of t * (1 - r), and all of the conversions between float64 and the lower types
-    cost (low)  = sum of t * (1 - max(r, 1/2)) over the calls that are no conversion
+    cost (high) = sum of t * (1 - r), and all conversions between float64 and lower types
+    cost (low)  = sum of t * (1 - max(r, 1/2)) over the calls that are not conversions
 
-A contraction may run in TF32 where the program lets it: that is in no trace, and r in the high end is TF32's unless a
-live run has seen that it may not; where it has seen that it may, r in both ends is, with no 1/2.
+A contraction may run in TF32 if the program allows it, which a trace does not show. The high end therefore uses TF32's
+r, unless a live run has seen that TF32 is off. If a live run has seen that it is on, both ends use that r, without the
+1/2.
 
-The share of its roof that a call reaches stays. Both count only as far as the device is what the step waits for.
+Each call is assumed to reach the same share of its roof as now. Both ends count only while the step waits for the
+device.
 
 ## What helps
 
-- Cast where it comes in: `torch.as_tensor(array, dtype=torch.float32)`, `numpy.random.rand(...).astype(numpy.float32)`.
-- A model that was made float64 to fit such an array: cast the array, and leave `.double()` out.
-- No `torch.set_default_dtype(torch.float64)`, in an imported module either.
+- Cast at the source: `torch.as_tensor(array, dtype=torch.float32)`, `numpy.random.rand(...).astype(numpy.float32)`.
+- If the model was made float64 to match such an array: cast the array and remove `.double()`.
+- No `torch.set_default_dtype(torch.float64)`, including in imported modules.
 
-It gives nothing where the float64 tensors are a few numbers (a loss that is summed up), and takes digits away from what
-needs them.
+It gives nothing where the float64 tensors hold a few numbers (a running loss), and it costs precision where float64 is
+needed.
 
 ## Sick
 

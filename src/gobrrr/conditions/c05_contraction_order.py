@@ -1,41 +1,42 @@
 """Matrices multiplied in an expensive order: (A B) v makes a matrix that A (B v) never needs.
 
-With n x n matrices (A B) v takes 2 n^3 + 2 n^2 FLOP, A (B v) takes 4 n^2. `torch.einsum` with three operands goes from
-left to right unless opt_einsum is installed, and an outer product that is summed afterwards writes what a matmul keeps
-to itself.
+With n x n matrices (A B) v takes 2 n^3 + 2 n^2 FLOP, A (B v) takes 4 n^2. `torch.einsum` with three operands multiplies
+from left to right unless opt_einsum is installed. An outer product that is summed afterwards writes to memory what a
+matmul keeps on the chip.
 
 ## How it is recognised
 
-- Matrix products one after another, each of which takes the one before as an operand (by its shape) where no other
-  call of the forward pass reads a tensor of that shape, and another association needs at most half of the FLOPs.
-- An `einsum` of three operands or more whose products need twice the FLOPs of the cheapest pairwise order. The
-  equation is read off the permutations that torch makes of each operand.
-- An outer product (a `bmm` of inner dimension 1, a multiplication that broadcasts both operands) with a `sum` behind
-  it: one contraction.
-- The differences of all pairs (a subtraction that broadcasts both operands), squared and summed, or their norm: squared
-  distances are two sums of squares and one product.
+- A chain of matrix products: each takes the result of the one before as an operand (matched by shape), no other call of
+  the forward pass reads a tensor of that shape, and another order needs at most half of the FLOPs.
+- An `einsum` of three or more operands whose products need twice the FLOPs of the cheapest pairwise order. The equation
+  is inferred from how torch permutes each operand.
+- An outer product (a `bmm` with inner dimension 1, or a multiplication that broadcasts both operands) followed by a
+  `sum`: this is one contraction.
+- The differences of all pairs (a subtraction that broadcasts both operands), then squared and summed, or their norm:
+  squared distances are two sums of squares and one matrix product.
 
-Layers (`aten::linear`) don't count: their weights stay, and an activation stands between. Products of the backward
-pass don't either; they follow the forward pass's order, so that training gains more than is said here. What the
-backward pass does with the tensor of all pairs counts, and two contractions take its place. `(x A) B` with
-a small rank in the middle (LoRA) is the cheap order already.
+Layers (`aten::linear`) do not count: their weights are fixed, and an activation lies between them. Products of the
+backward pass do not count either: they follow the order of the forward pass, so training gains more than is stated. The
+exception is the tensor of all pairs: its backward work counts, and two contractions replace it. `(x A) B` with a small
+rank in the middle (LoRA) is the cheap order already.
 
 ## What it costs
 
-With t the time of the products, f their floor, g the floor of the cheapest order and e = f / t, what is reached now:
+With t the time of the products, f their floor, g the floor of the cheapest order and e = f / t, the efficiency reached
+now:
 
     cost (high) = sum of t - g / e
     cost (low)  = sum of t - 2 * g / e
 
-The low end takes the other order's products, which are thinner, to be half as efficient. Both count only as far as the
-device is what the step waits for: W - host bounds them.
+The low end assumes that the other order's products, which are thinner, are half as efficient. Both are capped at
+W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
 - Parentheses: `A @ (B @ v)`; `torch.linalg.multi_dot([A, B, v])`.
-- `pip install opt_einsum`: torch uses it for einsums of three operands.
-- `torch.einsum`, a matmul, or `torch.linalg.vecdot` in place of an outer product and a sum.
-- `torch.cdist` in place of the differences of all pairs. Distances of close points lose digits.
+- `pip install opt_einsum`: torch uses it for einsums of three or more operands.
+- `torch.einsum`, a matmul, or `torch.linalg.vecdot` instead of an outer product and a sum.
+- `torch.cdist` instead of the differences of all pairs. Distances of close points lose digits.
 
 ## Sick
 

@@ -1,33 +1,37 @@
-"""The device waits for its input: data is loaded, decoded or augmented on the path of the step.
+"""The device waits for its input: loading, decoding or augmenting data delays the step.
 
-With a loader in the training thread (`num_workers=0`), too few workers, or transforms on the host between the
-loader and the copy, the device idles until the batch is there. The copy itself is on the path as well when the
-batch lies in pageable memory: it blocks the host and runs at a fraction of the link.
+The device idles until the batch is there, with a loader in the training thread (`num_workers=0`), too few workers, or
+transforms on the host between the loader and the copy. From pageable memory the copy itself delays the step too: it
+blocks the host and runs at a fraction of the link's bandwidth.
 
 ## How it is recognised
 
-Idle time of the device that is put down to input: in a DataLoader's `__next__`, or in operations that compute on
-the host (100 us or longer, nothing launched below them) in a gap that ends in a copy of at least 1 MB from the
-host. The copies that no kernel overlaps stand in the budget's `transfer` line.
+Idle time of the device that is attributed to input:
+
+- time in a DataLoader's `__next__`;
+- operations that compute on the host (100 us or longer, with no launch inside) in a gap that ends in a copy of at least
+  1 MB from the host.
+
+Copies that no kernel overlaps are in the budget's `transfer` line.
 
 ## What it costs
 
     cost (low)  = idle time in a DataLoader and in host operations that prepare a copy, less W - its low end
     cost (high) = all of the idle time in such gaps + the copies from the host that nothing overlaps
 
-The part between the two is freeing and allocating host memory, page faults, Python, which vanish with the work if
-other processes do it. A step never gets shorter than the device's other work.
+W is the step time, estimated with an interval. The difference between the two ends is allocation and release of host
+memory, page faults and Python, which also go away when other processes do the work. A step never gets shorter than the
+device's other work.
 
 ## What helps
 
 - `DataLoader(num_workers=N, persistent_workers=True)`: the step then takes max(step, item time * batch / N).
-- `pin_memory=True`, `.to(device, non_blocking=True)` and one batch ahead on a stream of its own: the copy overlaps.
+- `pin_memory=True`, `.to(device, non_blocking=True)` and prefetching one batch on a separate stream: the copy overlaps.
 - Transforms on the device, or done once and stored.
-
-- A data set in memory whose items cost less to have than to pick: one index a batch, `x[at], y[at]`, or
-  `__getitems__`. It is that where over half of a batch's time passes in picking items (`aten::select` and the like)
-  and in joining them (`collate`, `aten::stack`), less than 100 us for each item. Workers are slower than none there:
-  the batch costs more to send between processes than to index.
+- For a data set in memory, where picking an item costs more than making it: one index a batch, `x[at], y[at]`, or
+  `__getitems__`. The finding says so where over half of a batch's time goes to picking items (`aten::select` and the
+  like) and joining them (`collate`, `aten::stack`), at less than 100 us an item. Workers do not help there: sending the
+  batch between processes costs more than indexing it.
 - One loader for all epochs, with `persistent_workers=True`: without it each epoch starts its workers anew.
 
 It does not help where the loader is fast and the gap is launching (O01).

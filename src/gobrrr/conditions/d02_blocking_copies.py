@@ -1,25 +1,25 @@
-"""Copies between host and device that block: from or to pageable memory, at a part of the link's rate.
+"""Copies between host and device that block: they use pageable memory and reach part of the link's bandwidth.
 
-The device can only fetch from pinned memory. From pageable memory the driver copies through a buffer of its own while
-the host waits: no overlap, and often half the rate or less. Towards the host, a copy to a new CPU tensor blocks even
+The device can only read from pinned memory. From pageable memory the driver copies through a buffer of its own while
+the host waits: no overlap, and often half the bandwidth or less. To the host, a copy into a new CPU tensor blocks even
 with `non_blocking=True`.
 
 ## How it is recognised
 
-Copies whose event says Pageable, of at least 1 MB, that no kernel overlaps. Smaller ones are scalars and sizes: what
-they cost is the wait (O02).
+Copies of at least 1 MB whose event says Pageable and that no kernel overlaps. Smaller ones are scalars and sizes, whose
+cost is the wait (O02).
 
 ## What it costs
 
-    cost (high) = the copies' time that nothing overlaps
-    cost (low)  = that - their bytes at the host link's rate; nothing where that rate is not known
+    cost (high) = the time of the copies that nothing overlaps
+    cost (low)  = that - their bytes at the host link's bandwidth; 0 where that bandwidth is not known
 
 ## What helps
 
-- `DataLoader(pin_memory=True)` and `.to("cuda", non_blocking=True)`; one batch ahead on a stream of its own.
-- For results: a pinned buffer made once, `copy_(..., non_blocking=True)` and an event.
+- `DataLoader(pin_memory=True)` and `.to("cuda", non_blocking=True)`; prefetch one batch on a separate stream.
+- For results: a pinned buffer allocated once, `copy_(..., non_blocking=True)` and an event.
 
-`non_blocking=True` without pinned memory changes nothing, and pinning in the step costs a copy of its own.
+`non_blocking=True` without pinned memory changes nothing, and pinning memory inside the step costs another copy.
 
 ## Sick
 

@@ -1,43 +1,43 @@
-"""Pointwise calls in a row, each of which reads from memory what the one before it has just written.
+"""A chain of pointwise operations, each of which reads from memory what the one before has just written.
 
-A pointwise operation does a few FLOPs an element and moves all of it through memory. In eager mode each one is a
-kernel of its own, so that a chain of n costs about n times the traffic of one kernel that does all of it. Norms,
-softmax, conversions between dtypes and copies count as well; a hand-written RMSNorm or an AdaLN modulation is such
-a chain.
+A pointwise operation does a few FLOPs an element and moves the whole tensor through memory. In eager mode each is a
+kernel of its own, so a chain of n costs about n times the memory traffic of one fused kernel. Norms, softmax, dtype
+conversions and copies count as well. A hand-written RMSNorm or an AdaLN modulation is such a chain.
 
 ## How it is recognised
 
-Consecutive calls on one stream, all fusible, in which each has an argument of just the shape that its predecessor
-wrote. A trace does not say which tensor is which: shape and order stand for it. Chains with the same operations and
-shapes are one place with a count. Calls on attention scores are left to M02.
+Consecutive calls on one stream that can all be fused, where each has an argument with exactly the shape that its
+predecessor wrote. A trace does not identify tensors, so shape and order are used instead. Chains with the same
+operations and shapes are one place with a count. Calls on attention scores are M02's.
 
 ## What it costs
 
-For a chain of time t that moves b bytes at the rate r of its roof, s_low bytes are spared if every intermediate is
-still written (a backward pass needs it), s_high if none is:
+A chain takes time t and moves b bytes at the rate r of its roof. Fusing saves s_low bytes if every intermediate is
+still written (a backward pass needs it), and s_high if none is:
 
     cost (low)  = sum of s_low / r
     cost (high) = sum of t * s_high / b, and 1 us for each kernel less
 
-t * s / b is the fused kernel at the share of bandwidth that the chain reaches now. A chain never saves more than
-its time minus its fused floor, (b - s_high) / r.
+t * s / b assumes that the fused kernel reaches the same share of the bandwidth as the chain does now. A chain never
+saves more than its time minus its fused floor, t - (b - s_high) / r.
 
-Where no backward pass ran, nothing keeps an intermediate but a later call that reads it again. The high end is then
-that bound, t - (b - s_high) / r: the fused kernel may reach the roof, and what a call of the chain reads beside its
-predecessor's output in the same shape (`sigmoid(y) * y`) may be there already. The low end is what is the high end
-above, unless a call behind the chain takes more tensors of the chain's shape than were written since (a residual). All
-of it counts only as far as the device is what the step waits for: W - host bounds it, and a launch-bound step gains
-nothing from less traffic. Where the device is busy for 80 % of the step or more, the launches that vanish come off the
-host as well. On a CPU the low end is always the bytes at the roof: the chain's arithmetic may be what takes the time,
-and fusing does not shorten that.
+In inference an intermediate is only written if a later call reads it again. The high end is then the limit above,
+t - (b - s_high) / r: the fused kernel may reach the roof, and an argument that a call reads besides its predecessor's
+output in the same shape (`sigmoid(y) * y`) may already be on the chip. The low end is then the formula for the high
+end, unless a later call takes more tensors of the chain's shape than were written since (a residual).
+
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved,
+and a launch-bound step gains nothing from less traffic. Where the device is busy for 80 % of the step or more, the
+launches that go away shorten the host time as well. On a CPU the low end is always the bytes at the roof: the chain's
+arithmetic may be the bottleneck, and fusing does not shorten that.
 
 ## What helps
 
 - `torch.compile` on the model or on the block that repeats.
 - A fused operation where there is one: `F.rms_norm`, `F.layer_norm`, `F.gelu`, `F.scaled_dot_product_attention`.
 
-It gives nothing on matmul-bound steps (a compiled Llama-8B at 8,192 tokens ran at 0.94 of eager's speed), and
-nothing on the device's side of a launch-bound step.
+It gives nothing on matmul-bound steps (a compiled Llama-8B at 8,192 tokens ran at 0.94 of eager's speed), and shortens
+only device time, which does not matter in a launch-bound step.
 
 ## Sick
 

@@ -1,52 +1,54 @@
 """Attention that writes its scores to memory: a matmul makes S x S' numbers a head, pointwise kernels pass over them.
 
-The scores of 8 x 12 heads of 1024 x 1024 are 201 MB in bfloat16, and scaling, masking, softmax, dropout and the
-conversions between them read and write them several times, forward and backward. A fused attention keeps them on
-the chip: only q, k, v and the output touch memory.
+The scores of 8 x 12 heads of 1024 x 1024 are 201 MB in bfloat16. Scaling, masking, softmax, dropout and the conversions
+between them read and write them several times, forward and backward. A fused attention keeps them on the chip: only q,
+k, v and the output go through memory.
 
 ## How it is recognised
 
 A softmax (or its backward, or a Triton kernel with a softmax in it) over a tensor of [..., S, S'] with S >= 16 and
-S' >= 64, and among the twelve calls on each side of it a batched matmul that reads a matrix of just this size. What
-counts as well, within the same neighbourhood: pointwise calls and copies on a tensor of this shape, and batched
-matmuls that write one. A softmax without such a matmul (a router, a classifier, a loss) is not attention.
+S' >= 64, with a batched matmul that reads a matrix of exactly this size among the twelve calls on each side of it. In
+the same neighbourhood, pointwise calls and copies on a tensor of this shape and batched matmuls that write one count as
+well. A softmax without such a matmul (a router, a classifier, a loss) is not attention.
 
 In a model that mostly computes in 16 bit the matmuls may still run in float32, off the tensor cores: the math form of
-`scaled_dot_product_attention` widens its operands, and a compiler takes it where a mask is a tensor. The evidence then
+`scaled_dot_product_attention` widens its operands, and a compiler uses it where the mask is a tensor. The evidence then
 says so, and the conversions of q, k, v and the output count as well.
 
 ## What it costs
 
     cost (low)  = time of the softmax, pointwise calls and copies on the scores
-                      + copies of q, k, v that the matmuls make: a fused kernel reads them as they lie
+                      + copies of q, k, v that the matmuls make: a fused kernel reads any strides
                       + time of the batched matmuls beyond their FLOPs at 15 % of the matrix peak
     cost (high) = that with the whole peak (a backward recomputes the scores: 5/4 of its FLOPs)
                       + conversions of the matmuls' other operands, and their copies into another order
 
-On a CPU a fused kernel masks, scales and takes the exponentials as well, and reached 28 to 46 % of the float32 peak
-with all of that (8 pairs of shape and mask in float32, from 32 x [64, 32] to 8 x [512, 64], forward and backward, one
+On a CPU a fused kernel does the masking, scaling and exponentials too. With all of that it reached 28 to 46 % of the
+float32 peak (8 pairs of shape and mask in float32, from 32 x [64, 32] to 8 x [512, 64], forward and backward, one
 thread; torch 2.13 on an AMD EPYC):
 
     cost (low)  = time of all these calls - the matmuls' FLOPs (5/4 in a backward) at 25 % of the float32 peak
     cost (high) = the same at 50 %
 
-It was slower than matmuls on the matrix units in 16 bit, and takes no dropout: with either nothing counts in the low
-end, and a mask's dropped blocks are not counted. Short sequences come out at nothing.
-The peak is the one of the model's own element type. Fused attention reached 17 % of it (a backward) to 37 % in the
-shipped H100 traces. Both count only as far as the device is what the step waits for: W - host bounds them.
+The CPU's fused kernel was slower than 16-bit matmuls on matrix units, and it takes no dropout: in either case the low
+end is 0. Blocks that a mask drops are not counted. For short sequences the saving comes out as 0.
+
+The peak is that of the model's own element type. Fused attention reached 17 % of it (a backward) to 37 % in the shipped
+H100 traces. Both are capped at W - host (step time minus host time): only time in which the step waits for the device
+can be saved.
 
 ## What helps
 
-- `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`: flash, cuDNN or memory-efficient.
-- `torch.compile`, which puts the fused form in the place of those that it knows, and fuses the passes of others.
-- `flex_attention` (compiled) for masks and biases that the former can't take.
-- Where it is called and takes its form without a kernel: keys and values repeated for each head of their group, in
-  place of `enable_gqa=True`; else `sdpa_kernel` without `MATH`, which warns why no kernel takes the call.
-- `need_weights=False` for `nn.MultiheadAttention`, where scores that are averaged over the heads show that it returns
-  them; `attn_implementation="sdpa"` in Transformers.
+- `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`: flash, cuDNN or memory-efficient kernels.
+- `torch.compile`, which replaces the attention patterns it knows with the fused form, and fuses the passes of others.
+- `flex_attention` (compiled) for masks and biases that the former do not take.
+- Where `scaled_dot_product_attention` is called but no fused kernel takes the call: repeat keys and values for each
+  head of their group instead of `enable_gqa=True`. Otherwise `sdpa_kernel` without `MATH` warns why no kernel takes it.
+- `need_weights=False` for `nn.MultiheadAttention`, where the scores are averaged over the heads, which shows that it
+  returns them; `attn_implementation="sdpa"` in Transformers.
 
-It gives nothing in a launch-bound step, little for short sequences, and a dense mask or an unusual head size falls
-back to the form that materialises the scores.
+It gives nothing in a launch-bound step and little for short sequences. A dense mask or an unusual head size falls back
+to the form that materialises the scores.
 
 ## Sick
 

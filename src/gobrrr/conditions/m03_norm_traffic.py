@@ -1,35 +1,35 @@
-"""Normalization takes longer than its bytes: written out of pointwise calls, or far below the memory's bandwidth.
+"""Normalization takes longer than its bytes need: it is written out of pointwise calls, or far below the bandwidth.
 
 A norm reads a tensor and writes it: two passes. Written as `x.pow(2).mean(-1)`, `rsqrt`, two multiplications and two
 conversions it makes eight. The framework's own kernels can be slow as well: batch norm over [N, C, H, W] in 16 bit
-walks its channels with large strides and reached a tenth of the bandwidth in the shipped held-out trace.
+walks its channels with large strides, and reached a tenth of the bandwidth in the shipped held-out trace.
 
 ## How it is recognised
 
-- Around each `rsqrt` behind a mean, sum or variance: the pointwise calls, conversions and reductions on the same
+- Around each `rsqrt` that follows a mean, sum or variance: the pointwise calls, conversions and reductions on the same
   tensor or on its rows, up to six on each side.
 - Calls of the framework's normalizations, forward and backward, of at least 10 us.
 
-Kernels that a compiler wrote are not looked at. An addition of the same size is a residual's, and M01's.
+Kernels written by a compiler are not examined. An addition of the same size is a residual, and M01's.
 
 ## What it costs
 
-With t the time of a norm's calls, b the bytes that one kernel moves (a written norm: input read once, output written
-once; the framework's own: as counted for it) and B the bandwidth:
+With t the time of a norm's calls, b the bytes that one kernel moves (a written-out norm: input read once, output
+written once; the framework's own: as counted for it) and B the bandwidth:
 
     cost (low)  = sum of t - b / (0.45 * B)
     cost (high) = sum of t - b / B
 
-A compiler's norm kernels reach 47 % of the bandwidth or more in the shipped traces. None of them shows a compiled batch
-norm that does: batch norms add nothing to the low end. On a CPU neither was seen: there only norms that are written out
-count, from nothing, and B is the rate at the roofs of their calls, since its caches hold whole activations. Both count
-only as far as the device is what the step waits for: W - host bounds them.
+Compiled norm kernels reach 47 % of the bandwidth or more in the shipped traces. None of those is a batch norm, so batch
+norms add nothing to the low end. On a CPU neither was measured: only written-out norms count there, the low end is 0,
+and B is the rate at the roofs of their calls, since CPU caches hold whole activations. Both are capped at W - host
+(step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
 - `torch.nn.functional.rms_norm` or `torch.compile` for a norm that is written out.
 - `torch.compile` for the framework's own: it fuses a residual and a conversion into the norm.
-- `channels_last` for batch norm over images whose channels lie outside, else `torch.compile`: it fuses the activation.
+- For batch norm: `channels_last` where the images are NCHW, otherwise `torch.compile`, which fuses the activation.
 
 It gives nothing in a launch-bound step and little for small rows.
 

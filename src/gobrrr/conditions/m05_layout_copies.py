@@ -1,42 +1,41 @@
-"""Copies that change nothing but the order in memory: `contiguous()`, `clone()`, and converters around convolutions.
+"""Copies that only change the order in memory: `contiguous()`, `clone()`, and layout conversions around convolutions.
 
-A convolution in 16 bit runs on tensors with the channels innermost (NHWC). Given the usual NCHW, the library turns
-each input, weight and gradient around, runs, and turns the result back. A `transpose` or `permute` is free until
-something asks for the order in memory: then it is a copy at a part of the bandwidth.
+A convolution in 16 bit runs on tensors with the channels innermost (NHWC). Given the usual NCHW, the library converts
+each input, weight and gradient, runs, and converts the result back. A `transpose` or `permute` is free until something
+needs another order in memory: then it is a copy at a part of the bandwidth.
 
 ## How it is recognised
 
 - Kernels that convert a layout (nchwToNhwc and the like) within the calls of convolutions.
-- Copies on the device between tensors of one shape and one type whose dimensions lie in another order (by their
-  strides). A copy into a slice keeps the order and does not count.
+- Copies on the device between tensors of one shape and one type whose dimensions have a different order in memory (by
+  their strides). A copy into a slice keeps the order and does not count.
+- On a CPU, convolutions on NCHW images of more than four channels: the library (oneDNN) converts them inside the call,
+  where no separate kernel shows it.
 
-- On a CPU, convolutions on images of more than four channels that lie outside: the library (oneDNN) turns them within
-  the call, where no kernel of its own shows it.
-
-What belongs to materialised attention is M02's; a conversion of the type is M04's.
+Copies of materialised attention are M02's; dtype conversions are M04's.
 
 ## What it costs
 
-    cost (low)  = the converters: with the channels innermost everywhere they vanish, but for those of images
-    cost (high) = the converters + the copies, of which some consumer may need one
+    cost (low)  = the layout conversions, except those of images: with channels last everywhere they go away
+    cost (high) = the layout conversions + the copies, of which some consumer may need one
                       + on a CPU, what convolutions on NCHW take above their floors, at most 4.2 ns an element
 
-With the channels innermost ten layers took 10 to 70 % less there, forward and backward, in float32 and bfloat16, dense,
-grouped and depthwise (torch 2.13, one thread of an AMD EPYC). Of 29 such measurements none saved more than 4.1 ns for
-each element that the convolution reads and writes: what a call takes beyond that, as where the library prepares itself
-for a new shape, is no matter of the order. Small convolutions are as quick either way.
+On that CPU (torch 2.13, one thread of an AMD EPYC) ten layers took 10 to 70 % less with channels last, forward and
+backward, in float32 and bfloat16, dense, grouped and depthwise. In 29 such measurements none saved more than 4.1 ns for
+each element that the convolution reads and writes. What a call takes beyond that has another cause, such as oneDNN's
+setup for a new shape. Small convolutions are as fast either way.
 
-Both count only as far as the device is what the step waits for: W - host bounds them.
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
-- `model.to(memory_format=torch.channels_last)`, and the input as well, where the copies are between NCHW and NHWC.
-  Where the convolutions' weights have that order already, an operation in between returns the other one.
-- Views that the consumer takes as they are: an `einsum` or a matmul on the transposed view, attention on
-  [B, S, H, D] strides; `reshape` only where the order fits.
+- `model.to(memory_format=torch.channels_last)`, and the input as well, where the copies are between NCHW and NHWC. If
+  the convolutions' weights have that order already, an operation in between returns the other one.
+- Views in a form that the consumer accepts: an `einsum` or a matmul on the transposed view, attention on [B, S, H, D]
+  strides; `reshape` only where the order fits.
 
-Grouped convolutions can be slower with the channels innermost (pytorch#34977), and an operation that returns NCHW in
-between brings the converters back.
+Grouped convolutions can be slower with channels last (pytorch#34977), and an operation in between that returns NCHW
+brings the conversions back.
 
 ## Sick
 

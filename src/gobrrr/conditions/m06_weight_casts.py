@@ -1,32 +1,32 @@
-"""Weights that are converted to another element type in every call, although they stay what they are.
+"""Weights are converted to another dtype in every call, although they do not change.
 
-Autocast keeps the converted weight only where it requires a gradient and gradients are recorded: under `no_grad` or
-`inference_mode` each call converts every weight again. A norm that computes with `self.weight.float()` does it by
-hand, and so does a layer that turns int8 weights into floating point in each call: at a small batch that costs more
-than the bytes that int8 spares. Each conversion is a kernel of its own that reads and writes the whole weight, and a
-launch.
+Autocast caches a converted weight only if the weight requires a gradient and gradients are recorded. Under `no_grad` or
+`inference_mode` each call converts every weight again. A norm that computes with `self.weight.float()` does the same by
+hand, and so does a layer that dequantises int8 weights in each call: at a small batch that costs more than int8 saves.
+Each conversion is a kernel of its own that reads and writes the whole weight, and a launch.
 
 ## How it is recognised
 
-- In a live run: conversions of parameters as they were dispatched in one step. In training one conversion a weight
-  and step to a smaller type is what mixed precision takes, and no finding; in inference all could be made once.
-- In a trace: where no backward pass ran, conversions of what an `aten::linear` or a convolution around them has as its
-  weight, and of single rows that a norm right behind them takes. That they are weights is then inferred.
+- In a live run: conversions of parameters among the operations dispatched in one step. In training, mixed precision
+  needs one conversion to a smaller type for each weight and step, which is no finding; in inference all could be made
+  once.
+- In a trace without a backward pass: conversions of the weight argument of an `aten::linear` or a convolution, and of
+  single rows that the norm right after them takes. That they are weights is inferred.
 
 Conversions of activations, and of weights in training, are M04's.
 
 ## What it costs
 
-    cost = time of the conversions that need not be + idle time of the device that launching them causes
+    cost = time of the conversions that are not needed + idle time of the device that launching them causes
 
-In inference that is all of them; of a weight that is cast n times in a training step, n - 1. The first term counts only
-as far as the device is what the step waits for (W - host), the second as far as it idles. Measured elsewhere
+In inference that is all of them; for a weight that is cast n times in a training step, n - 1. The first term counts
+only while the step waits for the device (W - host), the second only while the device idles. Measured elsewhere
 (sglang-omni#2262): 3,220 of 17,044 kernels a call; 372 -> 299 ms for two rows, 981 -> 946 ms for eight.
 
 ## What helps
 
-`model.to(torch.bfloat16)` once, without autocast; norms that need float32 keep a float32 copy. Quantised weights: a
-kernel that multiplies by them as they are (torchao's, or fp8), or 16-bit weights at small batches.
+`model.to(torch.bfloat16)` once, without autocast; norms that need float32 keep a float32 copy. For quantised weights: a
+kernel that multiplies them directly (torchao's, or fp8), or 16-bit weights at small batches.
 
 ## Sick
 

@@ -1,15 +1,15 @@
-"""A large embedding whose gradient is dense: zeros, gradient and optimizer go over all rows for the few in use.
+"""A large embedding has a dense gradient: all rows are zeroed, written and updated, although few are in use.
 
-A step looks up some hundred rows of a table of a million. The gradient of an `nn.Embedding` has the table's shape all
-the same: it is filled with zeros, a few rows are added into it, and the optimizer reads it and reads and writes the
-table and its own state, all rows of each.
+A step looks up some hundred rows of a table of a million. The gradient of an `nn.Embedding` still has the table's
+shape: it is filled with zeros, a few rows are added to it, and the optimizer reads it, and reads and writes the table
+and its own state, all rows of each.
 
 ## How it is recognised
 
 `aten::embedding_dense_backward` with at least four times as many rows as ids, and the calls on tensors of the table's
-shape (of a list of tensors: the table's part of it). A live run knows how many rows were really used; a trace has at
-most one for each id. Not where a matmul takes a matrix of the table's shape: where input and output share their
-weights the gradient is dense whatever the embedding does.
+shape (for a list of tensors: the table's part). A live run counts the rows that were used; a trace gives an upper
+bound, one row an id. It does not count where a matmul takes a matrix of the table's shape: with tied input and output
+weights the gradient is dense anyway.
 
 ## What it costs
 
@@ -18,13 +18,14 @@ With t the time of the calls over the table, u the share of the rows in use:
     cost (high) = t * (1 - u)
     cost (low)  = t * (1 - 4 u) - 40 launches: ids are sorted, rows gathered, updated and scattered back
 
-Both count only as far as the device is what the step waits for: W - host bounds them. It grows with the table and not
-with the batch: 15.4 -> 0.10 ms for 200,000 x 64 and 256 ids on a CPU of two cores.
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved.
+The cost grows with the table and not with the batch: 15.4 -> 0.10 ms for 200,000 x 64 and 256 ids on a CPU of two
+cores.
 
 ## What helps
 
 `nn.Embedding(..., sparse=True)` with `SparseAdam` or `SGD`, for the table alone; other parameters keep their optimizer.
-It is another optimizer: moments of rows that were not looked up stay as they are, and there is no weight decay.
+This changes the optimizer: moments of rows that were not looked up stay the same, and there is no weight decay.
 
 ## Sick
 

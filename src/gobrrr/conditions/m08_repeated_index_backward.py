@@ -1,14 +1,15 @@
-"""The backward pass of advanced indexing adds values one after the other, because their places repeat.
+"""The backward pass of advanced indexing adds values one after another, because their indices repeat.
 
-`table[ids]` copies rows; its backward pass adds the gradient of each row back into the table. For the result not to
-depend on the order, a GPU sorts the indices and gives all values of one place to one worker; a CPU adds with locked
-operations or on one thread. With many values for few places that is a queue. `index_put_(..., accumulate=True)` that
-the program calls itself is the same.
+`table[ids]` copies rows; its backward pass adds the gradient of each row back into the table. To make the result
+independent of the order, a GPU sorts the indices and gives all values of one index to one worker; a CPU uses atomic
+additions or one thread. With many values for few indices the additions are serialised. `index_put_(...,
+accumulate=True)` called by the program behaves the same.
 
 ## How it is recognised
 
-`index_put` calls that accumulate (with the flag, or within `IndexBackward0`), where at least half of the places repeat:
-a live run counts them; a trace shows how many more values there are than the target has elements, which is the least.
+`index_put` calls that accumulate (with the flag, or within `IndexBackward0`), where at least half of the indices
+repeat. A live run counts them. A trace only shows how many more values there are than elements in the target: a lower
+bound.
 
 ## What it costs
 
@@ -17,17 +18,18 @@ and r the rows of values:
 
     cost (high) = t - b / bandwidth, on a CPU t - max(b / bandwidth, 1.5 ns * r)
     cost (low)  = on a CPU t - max(b / (0.5 * bandwidth), 10 ns * r)
-                      on a GPU 0: what replaces it adds atomically, and which is faster depends on the shape
+                      on a GPU 0: the replacement uses atomic additions, and which is faster depends on the shape
 
 `index_add` on one thread took 1.5 ns for a row of one number and 10 ns for a row of 64: for rows of one number there is
-nothing to gain. Both count only as far as the device is what the step waits for: W - host bounds them. Reported: a
-training twice as fast (pytorch#41162), 1.6 to 24 times for the backward pass of one gather.
+nothing to gain. Both are capped at W - host (step time minus host time): only time in which the step waits for the
+device can be saved. Reported elsewhere: a training twice as fast (pytorch#41162), 1.6 to 24 times for the backward pass
+of one gather.
 
 ## What helps
 
 `table.index_select(0, ids)` or `F.embedding(ids, table)`, which have a backward pass of their own; `torch.gather` along
 one dimension; for a handful of rows a one-hot matmul. Where the program itself adds: `table.index_add_(0, ids, values)`
-in place of `table.index_put_((ids,), values, accumulate=True)`.
+instead of `table.index_put_((ids,), values, accumulate=True)`.
 
 ## Sick
 

@@ -1,26 +1,28 @@
 """A tensor grows by concatenation: each token copies all keys and values that were there before.
 
 `cache = torch.cat([cache, new])` makes a tensor that is longer by one, and copies the old one into it. For n tokens
-that is n * n / 2 tokens of traffic where n would do, memory for both, and a shape that is another one each time.
+that is the traffic of n * n / 2 tokens where n would do, memory for both tensors, and a new shape each time.
 
 ## How it is recognised
 
-`aten::cat` of a tensor with pieces of at most a quarter of its length, again and again, within a step or from step to
-step: what one call leaves another one begins with. Operations are told apart by their shapes, whatever dimension grows.
+`aten::cat` of a tensor with pieces of at most a quarter of its length, repeatedly, within a step or from step to step:
+each call begins with the shape that an earlier one produced. Calls are matched by their shapes, whichever dimension
+grows.
 
 ## What it costs
 
-    cost (high) = time of these calls, as far as it is for what was there before
-    cost (low)  = that less two launches a call: a slice and a copy take the place of the concatenation
+    cost (high) = the part of these calls' time that copies what was there before
+    cost (low)  = that less two launches a call: a slice and a copy replace the concatenation
 
-It counts only as far as the device is what the step waits for: W - host bounds it. It grows with the length: 1,000
-tokens of 8 heads of 64 took 16.6 ms by `cat` and 3.1 ms in place on a CPU of two cores.
+The cost is capped at W - host (step time minus host time): only time in which the step waits for the device can be
+saved. It grows with the length: 1,000 tokens of 8 heads of 64 took 16.6 ms by `cat` and 3.1 ms in place on a CPU of two
+cores.
 
 ## What helps
 
-A tensor of the whole length from the beginning, filled by slices (`cache[:, :, at] = new`) or `index_copy_`; in
-Transformers `cache_implementation="static"`. Shapes then stay the same as well, so that the step can be captured in a
-CUDA graph. Attention over the whole length instead of the filled part can cost more than the copy did.
+A tensor of the full length, allocated once and filled by slices (`cache[:, :, at] = new`) or `index_copy_`; in
+Transformers `cache_implementation="static"`. Shapes then stay the same, so that the step can be captured in a CUDA
+graph. Attention over the full length instead of the filled part can cost more than the copies did.
 
 ## Sick
 

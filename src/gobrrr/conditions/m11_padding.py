@@ -5,21 +5,21 @@ positions of the batch are padding, and so are four of five FLOPs and bytes of e
 
 ## How it is recognised
 
-A live run looks at the values: ids that equal the embedding's `padding_idx` (or end in a run of one id), keys that an
-attention mask hides from every query. At least a tenth of the positions is padding. Targets that a loss ignores are no
-sign by themselves, since a prompt's are ignored too; they confirm the others. A trace has no values.
+A live run looks at the values: ids that equal the embedding's `padding_idx` (or end in a run of one id), and keys that
+an attention mask hides from every query. The finding needs at least a tenth of the positions. Targets that a loss
+ignores do not count alone, since a prompt's targets are ignored too; they confirm the others. A trace has no values.
 
 ## What it costs
 
     cost (high) = share of padding x time of the calls with a size of all positions or of a sequence
-    cost (low)  = 0: batches of about one length still have some, and the data decide how much
+    cost (low)  = 0: batches of similar length still have some padding, and how much depends on the data
 
-In attention both the queries and the keys are padded, so that its part may be more. It counts only as far as the device
-is what the step waits for: W - host bounds it.
+In attention both the queries and the keys are padded, so its part may be larger. The cost is capped at W - host (step
+time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
-Batches of sequences of about one length (sort within a window of the shuffled data), padded to the longest of the batch
+Batches of sequences of similar length (sort within a window of the shuffled data), padded to the longest of the batch
 and not to a fixed length; packing several sequences into one row, with attention that keeps them apart (varlen, nested
 tensors, `flex_attention`); in Transformers `group_by_length` or a collator without padding.
 

@@ -1,28 +1,29 @@
-"""A mask as a tensor where a flag says the same: attention computes what it hides, on kernels that take a mask.
+"""An attention mask is passed as a tensor where a flag says the same: attention computes scores that the mask hides.
 
-A fused attention that is told `is_causal=True` leaves out the blocks that nothing sees, half of them. Given the same as
-a tensor it computes every block and reads the mask for each head; and the fastest kernels take no mask at all, so that
-a slower one runs (unslothai/unsloth#11102: 5.6 to 8.8 times, with heads of 256).
+A fused attention with `is_causal=True` skips the blocks that are hidden, half of them. Given the same mask as a tensor
+it computes every block and reads the mask for each head. The fastest kernels take no mask tensor at all, so a slower
+one runs (unslothai/unsloth#11102: 5.6 to 8.8 times slower, with heads of 256).
 
 ## How it is recognised
 
-A live run reads the masks that fused attention is called with: one that hides nothing, or just what `is_causal=True`
-hides, and adds no number to the scores. A trace has no values. Attention without a fused kernel is M02's.
+A live run reads the masks that are passed to fused attention. It reports a mask that hides nothing, or exactly what
+`is_causal=True` hides, and adds no number to the scores. A trace has no values. Attention without a fused kernel is
+M02's.
 
 ## What it costs
 
-With t the time of these calls, forward and backward, s the share of the scores that is seen, and f their FLOPs:
+With t the time of these calls, forward and backward, s the share of the scores that is not hidden, and f their FLOPs:
 
     cost (high) = t - s * f at the matrix peak
     cost (low)  = t - s * f at 15 % of it (M02)
 
-On a CPU, where the same kernel runs with and without a mask: (1 - s) * t at the most, nothing at the least. It counts
-only as far as the device is what the step waits for: W - host bounds it.
+On a CPU the same kernel runs with and without a mask: the high end is (1 - s) * t, the low end 0. The cost is capped at
+W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
-- `is_causal=True` in place of the mask; no mask where it hides nothing.
-- With padding beside it: sequences of one length, or `flex_attention`.
+- `is_causal=True` instead of the mask; no mask where it hides nothing.
+- Combined with padding: sequences of one length, or `flex_attention`.
 
 ## Sick
 

@@ -1,22 +1,22 @@
 """Communication that no compute overlaps: the device waits for gradients, parameters or tokens of other devices.
 
-A collective that runs beside the backward pass costs little. One that starts when the backward is over, or one for
-each parameter, or one for each micro-batch of an accumulation, is paid in full.
+A collective that runs beside the backward pass costs little. One that starts after the backward pass, one for each
+parameter, or one for each micro-batch of an accumulation, is fully exposed.
 
 ## How it is recognised
 
-Time in which only communication kernels run, of collectives that the device's next work waits for: it was launched
-before the collective was done. Where the host is slower than the collectives they are not on the path. The last
-collective of a step can't overlap with a backward that is over and is not counted as avoidable. A kernel that waits
-for another rank looks like one that sends: how much is waiting can't be told from one rank, only that a collective
-takes longer than its bytes at the link's bandwidth.
+Time in which only communication kernels run, for collectives that the device's next work waits for: that work was
+launched before the collective was done. If the host is slower than the collectives, they are not on the critical path.
+The last collective of a step cannot overlap with a backward pass that is over, and is not counted as avoidable. A
+kernel that waits for another rank looks like one that sends: one rank's trace does not show how much is waiting, only
+that a collective takes longer than its bytes at the link's bandwidth.
 
 ## What it costs
 
-    cost (high) = exposed time of the collectives on the path - the last collective of each step
-    cost (low)  = the part of it that the bytes need at the link's bandwidth; nothing where that is not known
+    cost (high) = exposed time of the collectives on the critical path - the last collective of each step
+    cost (low)  = the part of it that the bytes need at the link's bandwidth; 0 where that is not known
 
-The rest is waiting for a slower rank, or latency: it shrinks with overlap only as far as the ranks are in step.
+The rest is latency, or waiting for a slower rank. Overlap reduces it only if the ranks are in step.
 
 ## What helps
 
@@ -25,7 +25,7 @@ The rest is waiting for a slower rank, or latency: it shrinks with overlap only 
 - One flat buffer instead of a collective for each parameter.
 - FSDP: `set_modules_to_forward_prefetch`.
 
-Where the wait is for a slower rank, find that rank first (diagnose a folder with the traces of all ranks).
+If a slower rank causes the wait, find that rank first (diagnose a folder with the traces of all ranks).
 
 ## Sick
 

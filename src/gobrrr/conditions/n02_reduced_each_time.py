@@ -1,21 +1,20 @@
 """Gradients are reduced after every micro-batch of an accumulation, where once a step is enough.
 
-`DistributedDataParallel` reduces in each backward pass unless it is told not to. With N micro-batches a step, N - 1 of
-the N reductions move sums that the next one moves again.
+`DistributedDataParallel` reduces gradients in each backward pass unless it is told not to. With N micro-batches a step,
+N - 1 of the N reductions move sums that the next one moves again.
 
 ## How it is recognised
 
-Several `DistributedDataParallel.forward` to one step of the optimizer, and collectives that repeat so many times in
-the same order with the same sizes within each step.
+Several `DistributedDataParallel.forward` calls in one step of the optimizer, and as many repetitions of the same
+collectives, in the same order with the same sizes, within each step.
 
 ## What it costs
 
     cost (high) = (N - 1) / N of the communication that nothing overlaps
     cost (low)  = 0
 
-Of a process that computes on a CPU: of its idle time in which a collective runs. What overlaps with the backward pass
-is free already, and what remains of waiting for slower ranks gathers in the one reduction that is left: so the low
-end.
+For a process that computes on a CPU: of its idle time while a collective runs. The low end is 0 because what overlaps
+with the backward pass is free already, and waiting for slower ranks may move into the one reduction that is left.
 
 ## What helps
 

@@ -1,7 +1,7 @@
 """All ranks wait for each other at a barrier in every step.
 
-A barrier lets each step take as long as the slowest rank's: where batches differ in length, or one rank logs or
-collects garbage, all others wait. Gradients that are reduced need no barrier beside them.
+With a barrier each step takes as long as the slowest rank: where batches differ in length, or one rank logs or collects
+garbage, all others wait. The reduction of gradients needs no barrier.
 
 ## How it is recognised
 
@@ -9,15 +9,14 @@ collects garbage, all others wait. Gradients that are reduced need no barrier be
 
 ## What it costs
 
-    cost (high) = the host's time within it, as far as the device idles meanwhile
-    cost (low)  = 0
+    cost (high) = the host's time within it, while the device idles
+    cost (low)  = 0: if the step reduces gradients as well, the waiting may only move there
 
-The low end: where the step reduces gradients as well, the waiting may only move there. It goes as far as the ranks
-differ from step to step and not in the mean.
+Removing it helps where the slowest rank changes from step to step, and not where one rank is always slower.
 
 ## What helps
 
-- No barrier in the loop: before and after checkpoints and evaluation it has its place.
+- No barrier in the loop: it belongs before and after checkpoints and evaluation.
 - Batches of even lengths on all ranks (a sampler that sorts by length, packing), and the same extra work on all of them
   at the same step.
 

@@ -1,55 +1,57 @@
-"""The device waits for the host to issue work: many kernels, each shorter than the host needs to launch the next.
+"""The device waits for kernel launches: many kernels, each shorter than the host needs to launch the next.
 
-Eager PyTorch needs host time for each operation (Python, dispatch, autograd, the driver): 13 us for an addition on
-the host of the shipped H100 figures (77,279 a second), more for a layer. A kernel that runs for 2 us is done long
-before its successor is launched, so that the step takes as long as the host's dispatching, whatever the device
-could do.
+Eager PyTorch needs host time for each operation (Python, dispatch, autograd, the driver): 13 us for an addition on the
+host of the shipped H100 figures (77,279 a second), more for a layer. A kernel that runs for 2 us ends long before the
+next one is launched, so the step takes as long as the host needs to dispatch it, whatever the device could do.
 
 ## How it is recognised
 
-Each stretch in which the device idles is put down to what the host did on the path to the next kernel. The lines
-`launching` (dispatch and driver) and `python` (between operations) of the budget are this condition's, where the
-kernel behind the gap was launched on its own. Three numbers speak for it:
+Each stretch in which the device idles is attributed to what the host did before the next kernel. The budget's lines
+`launching` (dispatch and driver) and `python` (between operations) belong to this condition, if the kernel after the
+gap was launched on its own. Three numbers support it:
 
 - half of the kernels are shorter than the host's time for one launch (host time / launches);
 - kernels start as soon as they are launched: nothing was queued, the host was never ahead;
 - the device's busy time is well below the step's wall time.
 
-A step of fewer than ten launches is told of only where they leave the device idle for half of it.
+A step of fewer than ten launches is reported only if launching leaves the device idle for half of it.
 
 On a CPU (a live run) nothing is launched, but each operation is dispatched: Python, autograd and the dispatcher run
-before its loop does. The finding is then called dispatch-bound, and half of the operations compute for less time than
-the step spends beside computing for each of them, which is a tenth of the step or more in all.
+before the operation computes. The finding is then called dispatch-bound. Half of the operations compute for less time
+than their dispatch takes, and dispatch takes a tenth of the step or more.
 
-Kernels that are replayed from a CUDA graph are launched together and do not count, nor do gaps that end in a copy
-of input data (D01) or that a synchronization left behind (O02). Nor does Python that goes on without a launch for
-more than ten times what usually lies before one, and for 2 % of the step: it builds tensors, sleeps, reads files. No
-compiler takes that away, and the answer's "held by" has its line. An optimizer's own Python counts.
+Not counted:
+
+- kernels that are replayed from a CUDA graph, which are launched together;
+- gaps that end in a copy of input data (D01) or follow a synchronization (O02);
+- Python without a launch that lasts more than ten times the usual time before a launch and takes 2 % of the step: it
+  builds tensors, sleeps or reads files. No compiler removes it, and the answer's "held by" names its line. An
+  optimizer's own Python counts.
 
 ## What it costs
 
     cost (high) = launching + python - launches * 0.3 us
     cost (low)  = launching + python - launches * 1 us
 
-On a CPU no graph takes the dispatch away, so that its low end is nothing, and its high end all of it.
+On a CPU no graph removes the dispatch: the low end is 0, the high end all of it.
 
-What is taken off is what a CUDA graph still needs from kernel to kernel: 0.3 us at the least (a shipped trace of graph
-replays), 1.0 us for empty kernels on an H100. Where most
-kernels were queued, the idle time hangs on how fast the host is: the low end then allows for a host that is faster by
-half, as the shipped machine's was from run to run. The low end also gives up what separates the step's estimated
-time from the low end of its interval: the profiler's cost is what the estimate is uncertain about, and all of it is
-overhead. A step never gets shorter than the device's busy time.
+The subtracted term is what a CUDA graph still needs between kernels: at least 0.3 us (a shipped trace of graph
+replays), 1.0 us for empty kernels on an H100. The low end is reduced twice more. Where most kernels were queued, the
+idle time depends on the speed of the host: the low end allows for a host that is half as fast again, as the shipped
+machine's varied from run to run. It also gives up the distance from the step's estimated time to the low end of its
+interval: the estimate is uncertain about the profiler's cost, all of which is overhead. A step never gets shorter than
+the device's busy time.
 
 ## What helps
 
 - A CUDA graph (`torch.compile(mode="reduce-overhead")`): one launch for the whole step. It needs static shapes and no
   synchronization in the captured region.
 - `torch.compile`: fewer kernels, less Python.
-- A grouped matmul for a loop over experts, each with a wait and a dozen launches of its own.
+- A grouped matmul for a loop over experts, where each expert has a wait and a dozen launches.
 - A larger batch: the same launches do more work, until the device's time reaches the host's.
 - For optimizers and averages over many parameters: the foreach or fused form.
 
-It does not help to make kernels faster: a fused norm in a launch-bound step leaves the wall time where it is.
+Faster kernels do not help: a fused norm in a launch-bound step leaves the wall time unchanged.
 
 ## Sick
 

@@ -1,36 +1,36 @@
 """The program reads values from the device: the host waits, the queue runs dry, and each read costs host time.
 
-`loss.item()`, `if tensor:`, `x[mask]`, `nonzero`, `tensor.cpu()`, a copy into pageable memory: each needs a value
-that the device has not computed yet. The host stops until the device has caught up; then the device stops until the
-host has dispatched again. Where the device is idle anyway a read still costs what the operation, the copy and the wait
-take of the host, and what it reads is often made only to be read: one small operation for each of many tensors.
+`loss.item()`, `if tensor:`, `x[mask]`, `nonzero`, `tensor.cpu()`, a copy into pageable memory: each needs a value that
+the device has not computed yet. The host stops until the device has caught up; then the device stops until the host has
+dispatched again. Where the device is idle anyway, a read still costs the host time of the operation, the copy and the
+wait. Often the value is computed only to be read: one small operation for each of many tensors.
 
 ## How it is recognised
 
-Calls that block the host (`cudaStreamSynchronize`, `cudaDeviceSynchronize`, copies from the device to pageable
-memory) inside the step, by the operation around them. A wait after which no work of the same step follows is the
-step's own end, often put there by a benchmark or by the profiler: it is no finding, unless an operation such as
-`aten::item` caused it and another step follows. Where Python frames were recorded and read, the source line is named.
+Calls inside the step that block the host (`cudaStreamSynchronize`, `cudaDeviceSynchronize`, copies from the device to
+pageable memory), by the operation around them. A wait with no later work in the same step is the step's own end, often
+put there by a benchmark or by the profiler: it is no finding, unless an operation such as `aten::item` caused it and
+another step follows. Where Python frames were recorded, the source line is named.
 
-A live run also tells loops in which most turns compute little and end in a read, such as the norm of each parameter's
-gradient, and whose turns do not need each other: one finding with the loop's line, on a CPU as well. One read in a step
-costs a CPU its dispatch, and is no finding there.
+A live run also recognises loops in which most turns (iterations) compute little and end in a read, such as the norm of
+each parameter's gradient, and whose turns do not depend on each other. That is one finding with the loop's line, on a
+CPU as well. A single read in a step costs a CPU only its dispatch, and is no finding there.
 
 ## What it costs
 
-Never the time for which the host was blocked: most of that is work that the device has to do anyway. The step is
-replayed without these waits, all else equal:
+Not the time for which the host was blocked: most of that is work that the device has to do anyway. The step is replayed
+without these waits, all else equal:
 
     cost (low)  = W - replay without the waits, less W - its low end
     cost (high) = the larger of W - replay without the waits and without the reads' own operations on the host, and
                   the `sync_drain` line of the budget
 
-`sync_drain` is the time in which the device had nothing to do because of a wait. It is an upper bound: what follows
-a wait may be launch-bound in any case (O01), and then removing the wait only uncovers that. Nothing is reported
-where the replay gains less than 1 % of the step, or less than 30 us.
+W is the step time, estimated with an interval. `sync_drain` is the time in which the device had nothing to do because
+of a wait. It is an upper bound: what follows a wait may be launch-bound in any case (O01), and then removing the wait
+only exposes that. Nothing is reported where the replay gains less than 1 % of the step, or less than 30 us.
 
-Of a loop of reads: the idle time of the device (on a CPU the step's time) that launching and Python take within it at
-the most, half of it at the least; one call for all of them is launched as well.
+For a loop of reads: the high end is the idle time of the device (on a CPU the step's time) that launching and Python
+take in the loop, the low end half of it, because one call for all tensors is launched as well.
 
 ## What helps
 
@@ -40,8 +40,8 @@ the most, half of it at the least; one call for all of them is launched as well.
 - For a loop over experts, sort the tokens once and use a grouped matmul: no sync and no loop.
 - Pinned memory and `non_blocking=True` for copies back, with an event.
 
-It gives nothing where host or device is the bound on both sides of the wait: reading the loss each step was blamed
-for 85 % of a step and cost 4 %.
+It gives nothing where the host or the device is the bottleneck both before and after the wait. Reading the loss each
+step was blamed for 85 % of a step and cost 4 %.
 
 ## Sick
 

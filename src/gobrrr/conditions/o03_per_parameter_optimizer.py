@@ -1,34 +1,37 @@
-"""The optimizer goes through the parameters one by one.
+"""The optimizer updates one parameter at a time.
 
 AdamW on one parameter is a dozen pointwise operations. A model of 100 parameters makes 1,000 launches of them, most on
-a few thousand numbers; the foreach form makes a few dozen launches for all, the fused form a few.
+a few thousand numbers. The foreach form makes a few dozen launches for all, the fused form a few.
 
 ## How it is recognised
 
-What is launched within the optimizer's own annotation (`Optimizer.step#...`), or, without one, 60 or more pointwise
-calls in a row of which at least half work in place and some are those of an Adam (`addcdiv_`, `sqrt`). At least four of
-five of these calls are neither `_foreach_` nor `_fused_`, and there are 60 or more a step. Other loops of updates, such
-as an average over the weights, are O11's.
+At least 60 launches a step, of which at least four of five are neither `_foreach_` nor `_fused_`, in either
 
-The foreach and the fused form make a call for each group of parameters. Where one step of the optimizer makes 16 calls
-of the same kind or more, it has so many groups: often one for each parameter, where a few settings differ.
+- the optimizer's own annotation (`Optimizer.step#...`); or, without one,
+- a row of pointwise calls of which at least half work in place and some are those of an Adam (`addcdiv_`, `sqrt`).
+
+Other loops of updates, such as an average over the weights, are O11's.
+
+The foreach and the fused form make a call for each parameter group. Where one step of the optimizer makes 16 calls of
+the same kind or more, it has that many groups: often one for each parameter, where only a few settings differ.
 
 ## What it costs
 
-    cost (high) = idle time of the device that launching and Python cause in front of these calls
-                      + launch and ramp (up to 2 us) of each behind which it waits for the host
+    cost (high) = idle time of the device that launching and Python cause before these calls
+                      + launch latency and ramp-up (up to 2 us) of each call after which the device waits for the host
     cost (low)  = half of that idle time: the foreach form still goes through the parameters on the host
 
-Measured elsewhere: a loop of 9 to 16 ms became 7 with foreach and 2 with fused. A step never gets shorter than the
-device's busy time. It is part of a launch-bound step (O01), which keeps only the rest.
+Measured elsewhere: a loop of 9 to 16 ms took 7 with foreach and 2 with fused. A step never gets shorter than the
+device's busy time. Where the step is launch-bound (O01), O01 keeps only the rest.
 
-With many groups at the most all of that idle time but one group's; nothing at the least, for it is not known how many
-of their settings differ.
+With many groups the high end is all of that idle time except one group's, and the low end 0: how many of their settings
+differ is not known.
 
-On a CPU the loops themselves are on the same path, and the fused form makes one of them where the others make eight: it
-reads the parameter, its gradient and two averages and writes three of them, 7 passes for AdamW's 20. So there
+On a CPU the computation itself is on the critical path. The fused form makes one pass over memory where the others make
+several: it reads the parameter, its gradient and two averages and writes three of them, 7 tensor accesses where AdamW's
+separate operations make 20. So there
 
-    cost (high) = dispatch and Python as above + time of the loops beyond 7/20 of their floors
+    cost (high) = dispatch and Python as above + computing time beyond 7/20 of the floors
 
 ## What helps
 

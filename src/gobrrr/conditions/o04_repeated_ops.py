@@ -1,56 +1,56 @@
-"""A loop on the host runs the same few small operations turn by turn: timesteps, experts, heads, rows, models.
+"""A loop on the host issues the same few small operations in every turn: timesteps, experts, heads, rows, models.
 
-A cell of a recurrent net for each of 100 timesteps, a loop over 32 experts with a handful of tokens each: what is one
-operation on a larger tensor is issued a hundred times, each with the host time of a launch.
+A recurrent cell for each of 100 timesteps, a loop over 32 experts with a handful of tokens each: what could be one
+operation on a larger tensor is issued a hundred times, each with the host time of a launch. A turn is one iteration of
+the loop.
 
 ## How it is recognised
 
-A live run follows one step: which instructions of the program come again in the same run of a function, and which
-memory each operation reads and writes. So it knows each loop by its line, with its turns, comprehensions and `while`
-among them, and whether its turns need each other:
+A live run follows one step: which instructions of the program repeat within one run of a function, and which memory
+each operation reads and writes. It finds each loop with its line and its turns (comprehensions and `while` included),
+and whether the turns depend on each other:
 
-- No turn reads what an earlier one wrote: they can be one operation on all turns at once.
-- A turn only adds to what the ones before left (a sum, a largest value, a row put in its place): the same, then added.
-- A turn reads what an earlier one made: a recurrence, a decoder, an iteration. No batch of turns exists.
-- Each turn also has weights of its own, more than all turns share: layers of a model. They are no such loop.
-- Numbers that the program reads in one turn may come back in a later one: not known.
+- No turn reads what an earlier one wrote: one operation can do all turns at once.
+- A turn only adds to the result of earlier ones (a sum, a maximum, a row put in its place): the same, with a reduction.
+- A turn reads what an earlier one computed: a recurrence, a decoder, an iterative method. It cannot be batched.
+- Each turn has weights of its own, more than all turns share: these are the layers of a model, and not reported.
+- The program reads numbers on the host in one turn: they may influence a later one, so the dependence is not known.
 
-In a trace an operation that takes an index (`select`, `slice`, `narrow`, `index_select`, `eq`) is called on the same
-shapes with 0, 1, 2, ... in turn: the host counts. What its turns need of each other is not recorded; only a recurrent
-layer's cells are known to need it.
+In a trace a loop is recognised where an operation that takes an index (`select`, `slice`, `narrow`, `index_select`,
+`eq`) is called on the same shapes with 0, 1, 2, ... in turn. How the turns depend on each other is not recorded; only
+for a recurrent layer's cells it is known.
 
-A loop is told with 16 turns a step or more, if its work is shorter than the host's time for a launch. What the backward
-pass does for its operations belongs to it. Loops of updates (O11), of an optimizer (O03), and those that are there to
-read numbers (O02) are other conditions'.
+A loop is reported with 16 turns a step or more, if its kernels are shorter than the host's time for a launch. The
+backward pass of its operations belongs to it. Loops of updates (O11), of an optimizer (O03), and those that only read
+numbers (O02) are other conditions'.
 
 ## What it costs
 
     cost (high) = idle time of the device that launching and Python cause within the loops;
-                      on a CPU also what their operations take that compute nothing
-    cost (low)  = half of it: what replaces the loop is launched as well;
-                      less what the step's estimated time may be too long by;
-                      nothing, where it is not known whether the turns need each other
+                      on a CPU also the time of operations there that compute nothing
+    cost (low)  = half of it, because the replacement is launched as well;
+                      less the uncertainty of the step's estimated time;
+                      0 where it is not known whether the turns depend on each other
 
-On a CPU, where the turns do not need each other, and of a loop over experts, the high end also has what the loops'
-operations take beyond the floor of one operation on all turns: the begin and end of each, a device that one turn does
-not fill, and weights that each turn reads again.
+On a CPU, where the turns are independent, and for a loop over experts, the high end also includes what the loops'
+operations take beyond the floor of one operation on all turns: the start and end of each operation, a device that one
+turn does not fill, and weights that each turn reads again.
 
-A step never gets shorter than the device's busy time. What the loop costs is part of a launch-bound step (O01), which
-keeps only the rest.
+A step never gets shorter than the device's busy time. Where the step is launch-bound (O01), O01 keeps only the rest.
 
 ## What helps
 
-Where the turns do not need each other:
+Where the turns are independent:
 
 - Experts: sort the tokens and use a grouped matmul.
 - Heads, rows, models: one operation on the stacked tensors, `torch.func.vmap`, `torch.bmm`.
 
-Where they do:
+Where they depend on each other:
 
 - A recurrent cell: the library's own layer (`torch.nn.LSTM`, `GRU`, `RNN`).
-- A product in each turn that reads nothing which an earlier turn made, as the input's part of a recurrence: one product
-  for all turns in front of the loop. A live run knows which these are.
-- All else: `torch.compile` of a turn, a CUDA graph of the loop.
+- A product that reads nothing from earlier turns, such as the input's part of a recurrence: one product for all turns
+  before the loop. A live run knows which these are.
+- Everything else: `torch.compile` of a turn, a CUDA graph of the loop.
 
 ## Sick
 

@@ -1,30 +1,32 @@
-"""The step compiles: a new graph, or a kernel that is generated or loaded for the first time, on the path of a step.
+"""Compilation delays the step: a new graph is compiled, or a kernel is generated or loaded for the first time.
 
 `torch.compile` compiles again when a guard fails: another shape, another Python number, a module's attribute that
-changed. Each time takes seconds. After a limit (8) the function runs eagerly for good.
+changed. Each time takes seconds. After a limit (8) the function runs eagerly from then on.
 
 ## How it is recognised
 
 Idle time of the device while events of the compiler run within the analysed steps (dynamo, inductor, Triton, modules
 that the driver loads), or while a launch call of 1 ms or more loads its kernel. A profile that begins with the first
-step shows compilation that a later one would not: where only the first of several steps compiles, the finding says so.
+step shows compilation that a later one would not. Where only the first of several steps compiles, the finding says so.
 
-On a CPU oneDNN makes the code of a convolution or a product for the shapes that it is given. Where none of three
-recorded steps or more has the shapes of another one, each step pays for its own.
+On a CPU oneDNN generates code for the shapes of each convolution or product. Where none of three or more recorded steps
+shares its shapes with another one, each step pays for its own.
 
-A live run knows more: what the compiler compiled after the warm-up, which guard failed, and which functions it gave up.
+A live run knows more: what was compiled after the warm-up, which guard failed, and which functions the compiler gave
+up.
 
 ## What it costs
 
     cost (high) = idle time of the device while the host compiles or loads, the mean of the steps
-    cost (low)  = the same where another step than the first recorded one compiles; else nothing
+    cost (low)  = the same where a recorded step other than the first compiles; else 0
 
-Of a live run also, at the high end only, because a program may have met all its shapes by now:
+A live run adds to the high end only, because a program may have met all its shapes by now:
 
-    + by how much the steps that compiled exceed the median one, the mean of all steps without the profiler
-    + of functions that were given up: the idle time that launching and Python cause in them, and their chains' (M01)
+    + how much longer the steps that compiled are than the median one, as a mean of all steps without the profiler
+    + for functions that the compiler gave up: the idle time that launching and Python cause in them, and the saving
+      from fusing their chains (M01)
 
-Of shapes that are new to oneDNN in each step: nothing at the least, at the most what their operations take beyond their
+For shapes that are new to oneDNN in each step the low end is 0, the high end what their operations take beyond their
 floors.
 
 ## What helps
@@ -32,7 +34,7 @@ floors.
 - `torch.compile(dynamic=True)`, or `torch._dynamo.mark_dynamic(x, 0)` for the dimension that varies.
 - Static shapes: pad to a few lengths.
 - Numbers that change as tensors (`lr=torch.tensor(...)`), not as Python floats.
-- Warm up before profiling. Where no event of torch.compile is in the trace, modules were loaded and nothing else helps.
+- Warm up before profiling. If the trace has no event of torch.compile, modules were loaded, and only this helps.
 
 `TORCH_LOGS=recompiles` prints which guard failed.
 

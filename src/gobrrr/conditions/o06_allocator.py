@@ -1,30 +1,30 @@
-"""The step asks the driver for memory, and the device idles meanwhile.
+"""The step allocates memory from the driver, and the device idles meanwhile.
 
-PyTorch keeps the memory that a tensor leaves behind and hands it to the next one: after a few steps it needs nothing
-more from the driver. `cudaMalloc` and `cudaFree` (`hipMalloc`, `hipFree`) in a later step say that what was kept did
-not fit, or was given back. Each takes from tens of microseconds to milliseconds, and freeing waits for the device.
+PyTorch caches the memory of freed tensors and reuses it: after a few steps it needs nothing more from the driver.
+`cudaMalloc` and `cudaFree` (`hipMalloc`, `hipFree`) in a later step mean that the cached blocks did not fit, or were
+released. Each call takes from tens of microseconds to milliseconds, and freeing waits for the device.
 
 ## How it is recognised
 
-Idle time of the device while the thread that launches is in the driver's calls that allocate or free, within the
-analysed steps. Allocations that only the first of several recorded steps makes are a warm-up that was recorded: the
-finding says so. A live run has the allocator's own counts of the steps without the profiler: where it asked the driver
-for nothing then, what was recorded is the profiler's doing and no finding.
+Idle time of the device while the thread that launches is in the driver's allocation or free calls, within the analysed
+steps. Allocations in only the first of several recorded steps are a warm-up that was recorded; the finding says so. A
+live run has the allocator's counts for the steps without the profiler. If it made no driver calls then, the profiler
+caused the recorded ones, and there is no finding.
 
 ## What it costs
 
     cost (high) = idle time of the device under these calls (the budget's line `allocator`), the mean of the steps
-    cost (low)  = the same where another step than the first recorded one allocates; else nothing
+    cost (low)  = the same where a recorded step other than the first allocates; else 0
 
 ## What helps
 
-- No `torch.cuda.empty_cache()` and no `gc.collect()` in the loop: the next step asks for the same memory again.
-- `PYTORCH_NO_CUDA_MEMORY_CACHING` (`PYTORCH_NO_HIP_MEMORY_CACHING`) unset: with it every tensor goes to the driver. As
-  many frees as allocations in every step look like that.
+- No `torch.cuda.empty_cache()` and no `gc.collect()` in the loop: the next step allocates the same memory again.
+- `PYTORCH_NO_CUDA_MEMORY_CACHING` (`PYTORCH_NO_HIP_MEMORY_CACHING`) unset: with it every tensor goes to the driver. A
+  sign of it is as many frees as allocations in every step.
 - `PYTORCH_ALLOC_CONF=expandable_segments:True`, where shapes vary from step to step or memory is nearly full.
 - A smaller batch, or activation checkpointing, where memory is so full that the allocator frees and tries again
   (`torch.cuda.memory_stats()["num_alloc_retries"]`).
-- For pinned memory (`cudaHostAlloc`): buffers that are made once.
+- For pinned memory (`cudaHostAlloc`): buffers that are allocated once.
 - Warm up before profiling.
 
 ## Sick

@@ -1,26 +1,26 @@
 """Python's garbage collector stops the program in the middle of steps.
 
-The collector runs when enough objects have been made since it ran last. A run of the oldest generation visits every
-object that a reference cycle could go through: with a large framework and a dataset of Python objects, millions of
-them, for tenths of a second. With several ranks each pauses at another time, and all wait for the one that pauses.
+The collector runs when enough objects have been created since its last run. A run of the oldest generation visits every
+object that could be part of a reference cycle: with a large framework and a dataset of Python objects that is millions
+of objects and tenths of a second. With several ranks each pauses at another time, and all wait for the one that pauses.
 
 ## How it is recognised
 
-The collector's own callbacks in the steps of a live run that ran without the profiler: each run's duration,
-generation and step. The program's own `gc.collect()` counts as well.
+The collector's own callbacks in a live run's steps without the profiler: the duration, generation and step of each run.
+The program's own `gc.collect()` counts as well.
 
 ## What it costs
 
-    cost (high) = nanoseconds in the collector, the mean of a step, without short runs of a generation that ran in
-                      one or two steps: under 10 ms such a run is no stall, and how often it comes is not known
-    cost (low)  = the same of the generations that ran in three or more steps
+    cost (high) = time in the collector, the mean of a step, without short runs of a generation that ran in one or two
+                      steps: a run under 10 ms is no stall, and how often it comes is not known
+    cost (low)  = the same for generations that ran in three or more steps
 
-A pause in one of ten steps counts with a tenth of its length: it is in no other line, because the budget is that of
-the median step. Of a generation that ran in one or two steps that mean is a guess, and the finding says so.
+A pause in one of ten steps counts with a tenth of its length. It is in no line of the budget, which is that of the
+median step. For a generation that ran in one or two steps the mean is a guess, and the finding says so.
 
 ## What helps
 
-- `gc.collect(); gc.freeze()` when all is built: what lives now is not visited again.
+- `gc.collect(); gc.freeze()` when everything is built: the objects that exist then are not visited again.
 - `gc.disable()`, and `gc.collect()` every N steps, on all ranks in the same step.
 - No `gc.collect()` in each step.
 - Large tables as arrays or tensors, not as lists of dictionaries.

@@ -1,29 +1,29 @@
 """A debug feature was left on: each step pays for checks, stack traces, waits or a tracer.
 
-What finds a bug costs time in each step that has none: anomaly detection writes down a stack for each operation and
+Tools that find a bug cost time in each step that has none. Anomaly detection records a stack for each operation and
 checks each gradient for NaN, `CUDA_LAUNCH_BLOCKING` makes the host wait for each kernel, a debugger or a coverage tool
-looks at each line.
+runs at each line.
 
 ## How it is recognised
 
-What a live run reads of torch, Python and the environment while the steps run: anomaly detection, blocking launches,
-deterministic algorithms, warnings of waits, trace and profile functions, debuggers, and variables that make the host's
-calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries). Of anomaly detection and of
-deterministic algorithms the line is told that switches them on.
+What a live run reads from torch, Python and the environment while the steps run: anomaly detection, blocking launches,
+deterministic algorithms, synchronization warnings, trace and profile functions, debuggers, and environment variables
+that make the host's calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries). For anomaly detection and
+deterministic algorithms the finding names the line that switches them on.
 
 ## What it costs
 
     anomaly detection         the time under its stack traces and its checks, as the profiler saw them;
-                              at the low end the same on a CPU, nothing on a GPU, where it may be hidden
-    tracers, debuggers        [0, Python between operations]: how much of it is theirs can't be told from inside
+                              the low end is the same on a CPU, 0 on a GPU, where it may be hidden
+    tracers, debuggers        [0, Python between operations]: their part of it can't be measured from inside
     variables                 [0, launching and Python]
-    blocking launches         [0, min(device, host)]: W = host + device, and without it at least the larger of both
+    blocking launches         [0, min(device, host)]: with them W = host + device, without at least the larger of both
     deterministic algorithms  [filling new memory, that + what operations with another algorithm take above their floor]
     warnings of waits         [0, the time in Python's warnings]
 
 ## What helps
 
-- `torch.autograd.set_detect_anomaly(False)`, or only around the steps that are looked into.
+- `torch.autograd.set_detect_anomaly(False)`, or only around the steps under investigation.
 - `unset CUDA_LAUNCH_BLOCKING`.
 - Measure and train without debugger and coverage.
 - `torch.utils.deterministic.fill_uninitialized_memory = False`, where determinism is wanted.

@@ -1,30 +1,36 @@
 """More threads than processors: they take turns, and each operation waits for the slowest.
 
-Torch splits an operation on a CPU among as many threads as the machine has cores, and all wait for the last one. Where
-fewer processors are really there (a container's quota, an affinity mask, other processes), a thread that has lost its
-turn holds up the rest. A data loader's worker processes multiply it: each may open a pool of its own.
+Torch splits an operation on a CPU among as many threads as the machine has cores, and waits for the last one. Where
+fewer processors are available (a container's quota, an affinity mask, other processes), a thread that is not scheduled
+holds up the rest. A data loader's worker processes multiply this: each may open a thread pool of its own.
 
 ## How it is recognised
 
-In a live run: torch's threads within an operation beside the processors that this process may use (affinity mask and
-control group), or the loader's workers beside them. Or there are no more threads than processors, but ready to run they
-waited for one for a tenth of the step and more, all together: other processes have it. Beside it the turns that were
-lost in the steps without the profiler (involuntary context switches), and the load before the first step.
+In a live run, one of these:
+
+- Torch has more threads within an operation than this process may use processors (affinity mask and control group).
+- The loader's workers have.
+- There are no more threads than processors, but together they were ready to run and waited for a processor for a tenth
+  of the step or more: other processes occupy it.
+
+The finding also shows the involuntary context switches of the steps without the profiler, and the load before the first
+step.
 
 ## What it costs
 
     cost (high), threads = what the operations that are split among threads take above their floors
-    cost (high), shared  = what all operations take above their floors, as far as the threads waited for a processor
-    cost (high), workers = the device's idle time in front of its input and under computing on the host
-    cost (low)           = nothing
+    cost (high), shared  = what all operations take above their floors, up to the time that threads waited
+    cost (high), workers = the device's idle time before its input and while the host computes
+    cost (low)           = 0
 
-Split is what has at least 32,768 elements (torch's grain size), and products. A thread of the pool that is done goes on
-spinning for a while; where others have the processors it takes the turn of the thread that works, so that small
-operations take longer too. Only a run with fewer threads can tell how much of it vanishes.
+An operation is split if it has at least 32,768 elements (torch's grain size), or is a matrix product, a convolution,
+attention or a recurrent layer. An idle thread of the pool spins for a while; if other processes compete for the
+processors it takes the place of the thread that works, so small operations take longer too. Only a run with fewer
+threads can show how much is saved.
 
 ## What helps
 
-- `torch.set_num_threads(N)` or `OMP_NUM_THREADS=N`, N the processors that are there.
+- `torch.set_num_threads(N)` or `OMP_NUM_THREADS=N`, with N the processors that are available.
 - `torch.set_num_threads(1)`, `cv2.setNumThreads(0)` in the loader's `worker_init_fn`, and fewer workers.
 
 ## Sick

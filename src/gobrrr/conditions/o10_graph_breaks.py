@@ -1,27 +1,27 @@
-"""The compiler gives the graph up in the middle: what it compiled is in pieces, and Python runs between them.
+"""The compiler splits the function into several graphs, and Python runs between them.
 
-`torch.compile` compiles a function up to what it can't trace, hands over to Python, and begins a new graph behind it.
-Nothing is fused across the break, each piece has its own guards and its own call, and what lies between runs as it
-would without the compiler. Typical causes: `.item()`, an `if` or a loop on a tensor's value, `print` and logging.
+`torch.compile` compiles a function up to what it cannot trace, returns to Python, and begins a new graph after it.
+Nothing is fused across the break, each graph has its own guards and its own call, and what lies between runs eagerly.
+Typical causes: `.item()`, an `if` or a loop on a tensor's value, `print` and logging.
 
 ## How it is recognised
 
-The compiler's own account of a live run: the reason of each graph break and the program's line. Breaks that the
-compiler makes by design are none: at `loss.backward()`, at an optimizer, at `torch._dynamo.graph_break()`.
+The compiler's own record in a live run: the reason of each graph break and the program's line. Breaks that the compiler
+makes by design do not count: at `loss.backward()`, at an optimizer, at `torch._dynamo.graph_break()`.
 
 ## What it costs
 
     cost (high) = idle time of the device that launching and Python cause in the functions that break, outside of
-                      the calls of compiled code there
+                      compiled code
                     + what fusing the pointwise chains there would save (M01)
-    cost (low)  = nothing: how much of it one graph would keep can't be told from outside
+    cost (low)  = 0: how much of it a single graph would still need is not known
 
-The functions' time is found by their Python frames; where none was recorded, it is the time between a step's first and
-last call of compiled code; where nothing was compiled, the whole step's.
+The functions' time is found by their Python frames. If none was recorded, it is the time between a step's first and
+last call of compiled code; if nothing was compiled, the whole step.
 
 ## What helps
 
-- `torch.where(condition, a, b)` or `torch.cond` for an `if` on a tensor; a tensor in place of `.item()`.
+- `torch.where(condition, a, b)` or `torch.cond` for an `if` on a tensor; a tensor instead of `.item()`.
 - `if not torch.compiler.is_compiling(): print(...)`, or the function in
   `torch._dynamo.config.reorderable_logging_functions`.
 - `torch.compile(f, fullgraph=True)` while developing: the first break is an error.

@@ -1,26 +1,27 @@
-"""The step reports on itself: it prints, logs, draws a progress bar or writes a file each time.
+"""The step prints, logs, draws a progress bar or writes a file each time.
 
 A line on the terminal takes microseconds to milliseconds, a logger that flushes to a network disk more. In a step of a
-few milliseconds that is a considerable part of it. What is reported often has to be waited for as well (O02).
+few milliseconds that is a considerable part. The value that is logged often has to be waited for as well (O02).
 
 ## How it is recognised
 
-Time under the Python frames of what reports, in the analysed steps: `print`, `logging`, tqdm, TensorBoard, Weights &
-Biases, MLflow, writing JSON, flushing and writing files. A live run looks where a file leads: what another process
-reads at a pipe or a socket is no report.
+Time in Python frames that report, in the analysed steps: `print`, `logging`, tqdm, TensorBoard, Weights & Biases,
+MLflow, writing JSON, flushing and writing files. A live run looks at where a file leads: a pipe or a socket that
+another process reads is no report.
 
 ## What it costs
 
     cost (high) = idle time of the device under these frames; on a CPU that computes, all time under them
-    cost        = what the usual step has of it: a report once in many steps is none of each
-    cost (low)  = half of the time without waits: a report every N steps still has to be made
+    cost (low)  = half of the idle time: a report every N steps still costs something
+
+Both ends count what a typical step has: a report once in many steps does not count.
 
 ## What helps
 
 - Report every N steps.
-- Add up on the device (`total += loss.detach()`), and read it when it is reported.
-- `tqdm(mininterval=1)` and `set_postfix` only where it is drawn.
-- Write in a thread of its own (a `QueueHandler`, the writer's queue).
+- Accumulate on the device (`total += loss.detach()`), and read the sum when it is reported.
+- `tqdm(mininterval=1)`, and `set_postfix` only when the bar is drawn.
+- Write in a separate thread (a `QueueHandler`, the writer's queue).
 
 ## Sick
 

@@ -1,19 +1,22 @@
-"""The host is held by something else than launching: the program's own Python, a library, or a wait.
+"""The host is busy with something other than launching: the program's own Python, a library, or a wait.
 
-The device needs the host for microseconds a launch. Where it idles for longer, a function of the program has the host:
-it builds tensors from lists, tokenizes text, opens images, copies objects, computes in Python, or it waits: for a file,
-a lock, a pipe, another process, or it sleeps. No remedy for launching helps then, neither a graph nor a compiler.
+The device needs the host for microseconds a launch. If it idles for longer, a function of the program keeps the host:
+it builds tensors from lists, tokenizes text, opens images, copies objects, computes in Python, sleeps, or waits for a
+file, a lock, a pipe or another process. Remedies for launching, such as a graph or a compiler, do not help then.
 
 ## How it is recognised
 
-Each instant in which the device idles (on a CPU: no operation runs) lies in one Python frame. It counts here if that
-frame, or one around it, is of a known kind: by the function or the library that is called; on a CPU what it computes
-counts as well. All else counts only in stretches of more than 100 us (of 41,254 that were measured in programs without
-a fault of this kind 98.7 % are shorter), where the innermost frame is not torch's own. Of what each step does, and of
-what has no known kind, it counts what the median step has: a thread that waits for a processor does so anywhere. Time
-is added up by the program's line that makes the call; a line with less than a tenth of the step (of no known kind: a
-fifth) is not told. Loading (D01), compiling (O05), allocating (O06), collecting (O07), reporting (O12) and waiting for
-the device (O02) have conditions of their own.
+Each instant in which the device idles (on a CPU: no operation runs) lies in one Python frame. It counts in two cases:
+
+- The frame, or one around it, is of a known kind, recognised by the function or the library that is called. On a CPU
+  its computing time counts as well.
+- The frame is of no known kind, is not torch's own, and the stretch is longer than 100 us. Of 41,254 stretches measured
+  in programs without this fault, 98.7 % are shorter.
+
+For the work of each step, and for frames of no known kind, the median step's time counts: a thread may wait for a
+processor anywhere. Time is added up by the line of the program that makes the call. A line needs a tenth of the step to
+be reported, or a fifth if it is of no known kind. Loading (D01), compiling (O05), allocating (O06), collecting (O07),
+reporting (O12) and waiting for the device (O02) have conditions of their own.
 
 ## What it costs
 
@@ -22,13 +25,13 @@ the device (O02) have conditions of their own.
 
 ## What helps
 
-It depends on what is called, and the finding says it of the line. Of a function that has no known kind the line and
-its share are told, and no remedy; a live run also tells whether it is Python of the program itself, or compiled code
+It depends on what is called, and the finding says it for the line. A function of no known kind is reported with its
+line and its share, without a remedy. A live run also says whether it is Python of the program itself, or compiled code
 that a line calls and that has no frame of its own.
 
-- Tensors from Python objects: one array first (`torch.from_numpy(np.stack(arrays))`), or no building in each step.
+- Tensors from Python objects: one array first (`torch.from_numpy(np.stack(arrays))`), or build them once.
 - Text, images, files: the workers of a DataLoader, or once before the loop.
-- Waits for other threads and processes: ask ahead, and use the answer a step later.
+- Waits for other threads and processes: request early, and use the answer a step later.
 - Distributions: `torch.distributions.Distribution.set_default_validate_args(False)`.
 
 ## Sick

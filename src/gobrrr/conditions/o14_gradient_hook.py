@@ -1,30 +1,30 @@
-"""A hook on gradients holds the step.
+"""A hook on gradients takes a tenth of the step or more.
 
-`tensor.register_hook`, `register_post_accumulate_grad_hook` and a module's `register_full_backward_hook` have a
-function called in each backward pass, once for each parameter or module: to log norms, to clip, to look for NaN. Such a
-function is easily forgotten: no line of the step calls it.
+`tensor.register_hook`, `register_post_accumulate_grad_hook` and a module's `register_full_backward_hook` register a
+function that is called in each backward pass, once for each parameter or module: to log norms, to clip, to look for
+NaN. Such a function is easily forgotten: no line of the step calls it.
 
 ## How it is recognised
 
-Python frames that autograd itself calls in the backward pass: right within a node, within what adds a gradient to its
-parameter, or within torch's own function for the hooks of modules. Frames within an operation of the backward pass are
-not meant: those are functions with a backward pass of their own. Torch's hooks (DDP, FSDP) are not meant either. All
-that happens in these frames counts, if it is a tenth of the step or more.
+Python frames that autograd itself calls in the backward pass: directly within a node, within the accumulation of a
+gradient, or within torch's own function for module hooks. Frames within an operation of the backward pass do not count:
+those are functions with a custom backward. Torch's own hooks (DDP, FSDP) do not count either. Everything that runs in
+the frames counts, if it is a tenth of the step or more.
 
-On a GPU autograd calls hooks in a thread of its own. Its frames are recorded if it ran before the recording began, as
-after a warm-up.
+On a GPU autograd calls hooks in a separate thread. Its frames are recorded only if it ran before the recording began,
+for instance in a warm-up.
 
 ## What it costs
 
-    at stake (high) = all that happens in the hooks: Python, dispatch, and on a CPU computing
+    at stake (high) = everything that runs in the hooks: Python, dispatch, and on a CPU computing
     at stake (low)  = 0: how much of it the program needs is not known
 
 ## What helps
 
-- Numbers to look at: every N steps, behind `loss.backward()`, on all gradients at once (`torch._foreach_norm`).
+- Numbers for monitoring: every N steps, after `loss.backward()`, on all gradients at once (`torch._foreach_norm`).
 - Clipping: `torch.nn.utils.clip_grad_norm_(model.parameters(), most)`.
 - No `.item()` and no `float()` of a tensor in a hook.
-- `handle.remove()` for a hook that only an earlier search for a fault needed.
+- `handle.remove()` for a hook that is left over from debugging.
 
 ## Sick
 

@@ -1,23 +1,23 @@
 """The profiler inflates this trace: the step takes less time without it.
 
-Recording an operation costs the host a few microseconds, its shapes and Python frames more. Kernels' durations are
-right; what the host does between them is not. A step of 31 ms was recorded as 74, so that most of the idle time that a
-timeline shows is the profiler's own.
+Recording an operation costs the host a few microseconds, its shapes and Python frames more. Kernel durations are right,
+but the host's time between them is too long. A step of 31 ms was recorded as 74 ms: most of the idle time in that
+timeline is the profiler's own.
 
 ## How it is recognised
 
-The recorded wall of a step against the estimate without the profiler (the replay of the trace's own launches with
-each host event shortened by what recording it costs), where the recorded one is at least 1.25 times as long. A live run
-measures the step without the profiler: there it is nothing to report.
+The recorded step time is at least 1.25 times the estimate without the profiler. The estimate replays the trace's own
+launches with each host event shortened by what recording it costs. A live run measures the step without the profiler,
+so there is nothing to report.
 
 ## What it costs
 
-Nothing of the step: this is about what the trace can tell. All other findings are made on the estimate.
+Nothing of the step: this is about what the trace can show. All other findings are based on the estimate.
 
 ## What helps
 
 - Measure the step without the profiler, and believe that number.
-- Record less: no stacks, no memory, `record_shapes` only where work is to be counted; a few steps, after a warm-up.
+- Record less: no stacks, no memory, `record_shapes` only to count work; a few steps, after a warm-up.
 
 ## Sick
 

@@ -1,32 +1,33 @@
-"""Activations are computed a second time in the backward pass, and the memory to keep them is free.
+"""Activations are computed a second time in the backward pass, although there is memory to keep them.
 
-Activation checkpointing keeps only the inputs of a block and runs the block again when its backward pass comes: a
-forward pass more in each step, a third more work where all blocks do it. That is the price of a batch or a model that
-would not fit otherwise. Where it would fit, it buys nothing.
+Activation checkpointing keeps only the inputs of a block and runs its forward pass again during the backward pass: a
+third more work if all blocks do it. That is the price of a batch or a model that would not fit otherwise. If it would
+fit, checkpointing gains nothing.
 
 ## How it is recognised
 
-Operations that run inside the backward pass with grad mode on: `torch.utils.checkpoint`, both forms. Not a backward
-pass that builds a graph as a whole (`create_graph=True`). Then the memory: what these calls write is the most that
-would have to be kept. The finding holds where the peak that was measured and all of it fit into nine tenths of the
-device's memory. Where the peak is not known, as in a trace alone, it is of low certainty and says so. Where it would
-not fit, checkpointing does its work.
+Operations that run inside the backward pass with grad mode on: `torch.utils.checkpoint`, both forms. A backward pass
+that builds a graph as a whole (`create_graph=True`) does not count.
+
+The memory test: what these calls write is an upper bound on what would have to be kept. The finding holds if the
+measured peak plus all of it fits into nine tenths of the device's memory. If it would not fit, checkpointing does its
+work, and there is no finding. If the peak is not known, as in a trace, the finding says so and has low certainty.
 
 ## What it costs
 
     cost (high) = device time of the calls that are computed again
-                      + idle time of the device that launching and Python cause in front of them
-    cost (low)  = the same; nothing where the peak is not known
+                      + idle time of the device that launching and Python cause before them
+    cost (low)  = the same; 0 where the peak is not known
 
-The first counts only as far as the device is what the step waits for, W - host, the second as far as it idles.
+The first term counts only while the step waits for the device (W - host), the second only while the device idles.
 
 ## What helps
 
 - No checkpointing, or only for some of the blocks.
 - Selective checkpointing: keep the results of matmuls and attention, compute pointwise operations again
   (`torch.utils.checkpoint.create_selective_checkpoint_contexts`).
-- With `torch.compile`: `torch._functorch.config.activation_memory_budget`, swept and measured: the budget is one of
-  saved activations, and the peak does not follow it strictly (pytorch#197838).
+- With `torch.compile`: `torch._functorch.config.activation_memory_budget`, swept and measured. The budget is for saved
+  activations, and the peak does not follow it strictly (pytorch#197838).
 
 ## Sick
 

@@ -1,29 +1,29 @@
-"""Rows of earlier turns are computed again in every turn.
+"""Every turn of a loop computes the rows of earlier turns again.
 
-A loop that makes one token a turn and gives the model all tokens so far computes n rows for one that is new: for n
-turns n * n / 2 rows where n would do. In a causal model the earlier rows come out as they did before.
+A loop that generates one token a turn (iteration) and passes all tokens so far to the model computes n rows for one
+that is new: n * n / 2 rows for n turns, where n would do. In a causal model the earlier rows do not change.
 
 ## How it is recognised
 
-In a live run a sample is kept of what each module is given and of what it returns; the same of the program's own
-functions outside of modules. One that is called again with one dimension longer, where the rows before are those of the
-last call and its result's rows are as well, has computed them again. A function is told where it has matrix products:
-one without lays out what a cache holds. One module or function whose rows differ is enough for silence: then later rows
-have a part in earlier ones, as in a model that is not causal, and a cache would change the results. A trace has no
-values, so that nothing is said there.
+A live run keeps samples of the inputs and outputs of each module, and of the program's own functions outside of
+modules. A module or function computed rows again if one dimension of its input grew since its last call, and the
+earlier rows of both input and output are the same. A function counts only if it has matrix products: one without only
+arranges what a cache holds. If the rows of any module or function changed, nothing is reported: earlier rows then
+depend on later ones, as in a model that is not causal, and a cache would change the results. A trace has no values, so
+nothing is reported there.
 
 ## What it costs
 
-    cost (high) = time of the modules' operations * rows that were there / rows
-    cost (low)  = time of each * the share of its bytes that belongs to those rows: weights are read all the same
+    cost (high) = time of the modules' operations * earlier rows / all rows
+    cost (low)  = time of each operation * the share of its bytes that belongs to earlier rows: weights are read anyway
 
-Keys and values of attention are read in full by either way.
+Attention reads all keys and values either way.
 
 ## What helps
 
-A cache of keys and values, filled by the first call, and the new row alone in each turn after it: `use_cache=True` in
-Transformers, `past_key_values`. Where the model has none: each attention keeps its keys and values, in a tensor of the
-whole length (M10). A window of fixed length that moves on has other positions in each turn: nothing of it can be kept.
+A cache of keys and values, filled by the first call, and only the new row in each later turn: `use_cache=True` in
+Transformers, `past_key_values`. If the model has none: each attention keeps its keys and values in a tensor of the full
+length (M10). A sliding window of fixed length has other positions in each turn: nothing of it can be kept.
 
 ## Sick
 

@@ -1,48 +1,48 @@
-"""Work that grows: each step, or each turn, does more than the one before.
+"""Work grows: each step, or each turn of a loop, does more than the one before.
 
-A hidden state that is kept with its graph makes each backward pass go through all earlier batches; a loss that is added
-up with its graph keeps the graph of every step; a list that is stacked in each step, a buffer that is read as a whole,
-a hook that each step registers anew: the step that was fast at the beginning takes seconds after an hour, or memory
-runs out.
+A hidden state that is kept with its graph makes each backward pass go through all earlier batches. A loss that is
+accumulated with its graph keeps the graph of every step. Lists that are stacked in each step, buffers that are read as
+a whole, and hooks that each step registers again behave the same way. A step that was fast at the beginning takes
+seconds after an hour, or memory runs out.
 
 ## How it is recognised
 
-- Operations of one name that become more, or whose tensors become larger, by the same amount in each recorded step, of
-  which there have to be three. In a live run two looks at steps behind them have to show it as well, and tell the line.
-- In a live run, between steps: nodes of autograd's graphs that can be reached from the results that are there, and
-  hooks on modules and tensors, more by as many at each of four boundaries. The line is that of the result whose graph
-  is still there when the next step has ended.
-- Also in a live run, memory alone: tensors that a step made and that are there when the next step has ended, where the
-  recorded steps left as many more. Told where 1,000 more steps fill 2 % of the memory.
-- Within a step: four or more backward passes, each through more operations than the one before, behind forward passes
+- Operations of one name whose number or tensor size increases by the same amount in each of at least three recorded
+  steps. In a live run two later steps have to confirm it, and give the line.
+- In a live run, between steps: the number of autograd nodes that can be reached from existing results, or of hooks on
+  modules and tensors, increases by the same amount at each of four boundaries. The line is that of the result whose
+  graph still exists when the next step has ended.
+- In a live run, memory: tensors that a step made and that still exist when the next step has ended, if the recorded
+  steps left as many more each. Reported if 1,000 more steps fill 2 % of the memory.
+- Within a step: four or more backward passes, each through more operations than the one before, after forward passes
   that are all alike.
 
-Silent are lengths that vary, a schedule that alternates, a curriculum that has ended, the first step of an optimizer,
-the last few results that a program keeps, and a list of numbers. A buffer that fills to a most size looks like one that
-has none: memory alone is of medium certainty. Rows that a turn computes again are R03's, a tensor that is grown by
-concatenation is M10's.
+Not reported: lengths that vary, a schedule that alternates, a curriculum that has ended, the first step of an
+optimizer, the last few results that a program keeps, and a list of numbers. Rows that a turn computes again are R03's,
+a tensor that grows by concatenation is M10's.
 
-A trace does not say whether it goes on: what it shows is of low certainty.
+A buffer that fills up to a maximum looks like one without a limit, so memory alone has medium certainty. A trace does
+not show whether the growth continues, so it has low certainty.
 
 ## What it costs
 
     cost (high) = time of these calls * the share of them that was not there in the first step of the loop
                       + idle time of the device that launching them causes
-    cost (low)  = the same of what was not there in the first recorded step
+    cost (low)  = the same for what was not there in the first recorded step
 
-Of turns: what the first turn's length would not have, at the least nothing, because the program may need all of it. The
-finding is told where this is 2 % of the step, or will be after 1,000 more steps. What only takes memory costs no time
-yet.
+For turns within a step: the high end is what the later turns take beyond the first one's length. The low end is 0,
+because the program may need all of it. A finding needs 2 % of the step now, or after 1,000 more steps. What only takes
+memory costs no time yet.
 
 ## What helps
 
 - A state: `hidden = hidden.detach()` between steps, and no `retain_graph=True`.
 - A sum or a list of losses: `total += loss.detach()`, read once with `.item()` at the end.
-- A list of outputs: numbers made of them at once (a sum, a count), or written to a file from time to time.
-- A list that is stacked: a tensor of the most that comes, filled in place; a running sum in place of all values.
-- A buffer or a cache: a most size (`deque(maxlen=...)`), a sample of it, a window of the cache.
+- A list of outputs: reduce them to numbers at once (a sum, a count), or write them to a file from time to time.
+- A list that is stacked: a tensor of the maximum size, filled in place; a running sum instead of all values.
+- A buffer or a cache: a maximum size (`deque(maxlen=...)`), a sample of it, a window of the cache.
 - Hooks: registered once before the loop, or `handle.remove()` at the end of the step.
-- Turns: ask for the gradients of the turn's own state alone.
+- Turns: ask only for the gradients of the turn's own state.
 
 ## Sick
 

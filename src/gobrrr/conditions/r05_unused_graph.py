@@ -1,24 +1,23 @@
-"""A graph is recorded for a backward pass that never comes.
+"""Autograd records a graph for a backward pass that never comes.
 
 Where a parameter requires a gradient, autograd records each operation on it: it makes a node, keeps the tensors that
-the backward pass would need, and frees all of that when the result is dropped. `model.eval()` does not change that.
-In inference it is for nothing.
+the backward pass would need, and frees all of that when the result is dropped. `model.eval()` does not change that. In
+inference this work is wasted.
 
 ## How it is recognised
 
-The numbers that autograd gives to nodes rise from operation to operation, and no operation of a backward pass is in any
-of the steps. A step in `torch.no_grad()` or `torch.inference_mode()`, or whose parameters do not require a gradient,
-has no such numbers. A backward pass that comes after many steps, with what all of them kept, is not seen: the certainty
-is medium.
+Autograd's sequence numbers increase from operation to operation, and no step has an operation of a backward pass. A
+step in `torch.no_grad()` or `torch.inference_mode()`, or whose parameters require no gradient, has no such numbers. A
+backward pass after many steps, over what all of them kept, would not be seen: the certainty is medium.
 
 ## What it costs
 
-    cost (low)  = 0.3 d for each node, with d what an operation on one element takes on this host
+    cost (low)  = 0.3 d for each node, with d the time of an operation on one element on this host
     cost (high) = 2.5 d for each node, and on a CPU 1 ns for each byte that the operations write
 
-The three factors were measured on one thread of an AMD EPYC. What nodes cost counts as far as the step waits for the
-host. On a CPU each result that is kept makes the next one begin in new memory, which the system has to hand out first;
-that counts as far as an operation takes longer than its floor.
+The three factors were measured on one thread of an AMD EPYC. The cost of nodes counts only while the step waits for the
+host. On a CPU each result that is kept makes the next one use new memory, which the operating system has to provide
+first; that counts up to what an operation takes beyond its floor.
 
 ## What helps
 
