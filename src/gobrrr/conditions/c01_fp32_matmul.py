@@ -64,7 +64,7 @@ from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.savings.contractions import compute_bound, low_precision, off_matrix_units, peak_of, saved_at
-from gobrrr.conditions.common import about_calls, certainty_of, unable
+from gobrrr.conditions.common import about_calls, certainty_of, matrix_flop_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -73,11 +73,11 @@ TITLE = "float32 matmuls off the tensor cores"
 TITLE_CPU = "float32 matmuls on a processor that is faster in 16 bit"
 
 LEAST_OF_PEAK = 0.2
-"""A call that reaches less of the float32 peak than this is not held up by that peak."""
+"""The least share of the float32 peak that a call reaches if that peak is its bottleneck; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Compute-bound float32 contractions at a fair share of the vector units' peak."""
+    """Compute-bound float32 contractions that reach at least `LEAST_OF_PEAK` of the vector units' peak."""
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -92,7 +92,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not evidence.device.asynchronous:  # the cast in front of each is dispatched by the same processor
         high = np.maximum(high - path_of(evidence).host_per_launch, 0.0)
     ns, count = evidence.calls.ns[calls], evidence.steps.count
-    flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist())
+    flop = matrix_flop_of(evidence, calls.tolist())
     total = float(ns.sum())
     if not total:
         return None
@@ -104,9 +104,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty=certainty_of(evidence, "high" if evidence.device.narrow_is_faster else "medium"),
         treatments=[*(["bf16-autocast"] if half else []), *(["tf32"] if tf32 else [])],
         facts=[
-            f"{units.a_step(len(calls) / count, 'float32 contraction')}: {units.duration(total / count)} "
-            f"of {units.duration(evidence.wall_ns)}",
-            f"{units.flop(flop / count)} a step in them at {units.rate(rate(flop, total), 'FLOP')}; "
+            f"{units.a_step(len(calls) / count, 'float32 contraction')}: {of_step(evidence, total / count)}",
+            f"they do {units.flop(flop / count)} a step at {units.rate(rate(flop, total), 'FLOP')}; "
             f"the float32 peak is {units.rate(now, 'FLOP')}",
             *_other_peaks(tf32, half, (total - float(low.sum())) / count, (total - float(high.sum())) / count),
         ],
@@ -114,21 +113,21 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _other_peaks(tf32: float | None, half: float | None, with_tf32: float, with_half: float) -> list[str]:
-    """What the faster units do, and the ns of a step that the calls would take there; a CPU has no TF32."""
+    """The faster peaks, and the ns of a step that the calls would take at the same share of them; a CPU has no TF32."""
     if tf32 is None:
         return [
-            f"its peak in 16 bit is {units.rate(half, 'FLOP')}: at the same share of it "
+            f"the 16-bit peak is {units.rate(half, 'FLOP')}: at the same share of it they would take "
             f"{units.duration(with_half)} a step"
         ]
     return [
         f"peaks of the matrix units: TF32 {units.rate(tf32, 'FLOP')}, 16 bit {units.rate(half, 'FLOP')}",
-        f"at the same share of those peaks: {units.duration(with_tf32)} with TF32, "
-        f"{units.duration(with_half)} with 16 bit",
+        f"at the same share of those peaks they would take {units.duration(with_tf32)} a step in TF32, "
+        f"{units.duration(with_half)} in 16 bit",
     ]
 
 
 def slow_calls(evidence: Evidence) -> I8:
-    """Calls of float32 contractions that the vector unit's peak holds up."""
+    """Calls of float32 contractions whose bottleneck is the vector units' peak."""
     calls = evidence.calls_where(
         np.array([off_matrix_units(group) and compute_bound(group) for group in evidence.priced.groups], dtype=bool)
     )

@@ -56,7 +56,7 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.price import Group
 from gobrrr.analysis.savings.contractions import LOW, low_precision, off_matrix_units, peak_of, saved_at
 from gobrrr.conditions.c01_fp32_matmul import LEAST_OF_PEAK
-from gobrrr.conditions.common import about_calls, unable
+from gobrrr.conditions.common import about_calls, matrix_flop_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -68,9 +68,9 @@ VECTOR_KERNEL = re.compile(r"simt|sgemm|ffma|f32f32_f32f32", re.IGNORECASE)
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Contractions that the vector units hold up while most of the model's FLOP run in 16 or 8 bit."""
+    """Contractions on the vector units while most of the model's FLOP run in 16 or 8 bit."""
     if not evidence.device.tensor_cores:
-        return None  # a processor has no tensor cores to fall from
+        return None
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -84,7 +84,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     low = saved_at(evidence, calls, now, tf32)
     high = np.maximum(saved_at(evidence, calls, now, half, 0.5), low)
     count, total = evidence.steps.count, float(evidence.calls.ns[calls].sum())
-    flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist())
+    flop = matrix_flop_of(evidence, calls.tolist())
     kernels = evidence.group_of(int(calls[np.argmax(evidence.calls.ns[calls])])).call.kernels
     return about_calls(
         evidence,
@@ -95,7 +95,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"{units.percent(bulk[1])} of the contractions' FLOP run in {bulk[0]}",
             f"{units.a_step(len(calls) / count, 'contraction')} on the vector units: "
-            f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}, "
+            f"{of_step(evidence, total / count)}, "
             f"{units.flop(flop / count)} at {units.rate(rate(flop, total), 'FLOP')}",
             f"the heaviest one's kernel: {next((name for name in kernels if _vector(name)), kernels[-1])}",
             f"peaks: float32 {units.rate(now, 'FLOP')}, TF32 {units.rate(tf32, 'FLOP')}, "
@@ -105,7 +105,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def vector_calls(evidence: Evidence, peak: float) -> I8:
-    """Contractions on the vector units that reach a fair share of `peak`, the float32 one."""
+    """Contractions on the vector units that reach at least `LEAST_OF_PEAK` of `peak`, the float32 one."""
     calls = evidence.calls_where(np.array([_on_vector_units(group) for group in evidence.priced.groups], dtype=bool))
     flop = np.array([evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist()])
     return calls[flop / peak * 1e9 >= LEAST_OF_PEAK * evidence.calls.ns[calls]]

@@ -68,7 +68,16 @@ from gobrrr.analysis.detect.doubles import (
 )
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, certainty_of, places, unable
+from gobrrr.conditions.common import (
+    MOST_PLACES,
+    about_calls,
+    by_signature,
+    certainty_of,
+    of_step,
+    place_of_row,
+    places,
+    unable,
+)
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 
 CODE = "C04"
@@ -76,11 +85,11 @@ TITLE = "float64 by accident"
 TITLE_ALL = "float64 throughout"
 
 LEAST_GAIN = 0.5
-"""What the low end takes of a call's time to be left in float32: half of the bytes are."""
+"""The low end assumes that a call keeps at least this share of its time in float32, as it does of its bytes."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Calls in float64, and the operation that made it out of something lower."""
+    """Calls in float64, and the operation that made float64 of a lower type."""
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -99,13 +108,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     came = origin(evidence)
     total = float(ns.sum()) / count
     facts = [
-        f"{units.a_step(len(calls) / count, 'call')} on float64 tensors: {units.duration(total)} of "
-        f"{units.duration(evidence.wall_ns)}",
-        f"in float32, at the same share of their roofs, they take {units.duration(total - float(high.sum()) / count)}",
+        f"{units.a_step(len(calls) / count, 'call')} on float64 tensors: {of_step(evidence, total)}",
+        f"in float32, at the same share of their roofs, they would take "
+        f"{units.duration(total - float(high.sum()) / count)}",
     ]
     if turned.any():
         facts.append(
-            f"converting from or to a lower type, {units.count(int(turned.sum()) / count)} of them: "
+            f"{units.count(int(turned.sum()) / count)} of them convert from or to a lower type: "
             f"{units.duration(float(ns[turned].sum()) / count)}"
         )
     heaviest = places(evidence, by_signature(evidence, calls))
@@ -133,12 +142,11 @@ def _where(evidence: Evidence, came: Origin) -> list[Place]:
         return [Place(op=_call(came), source=came.written.source, count=None)]
     if came.way != "operation" or came.row is None:
         return []
-    row = came.row
-    return [Place(op=evidence.events.name_of(row), module=evidence.module(row), source=evidence.source(row), count=1.0)]
+    return [place_of_row(evidence, came.row, 1.0)]
 
 
 def _call(came: Origin) -> str:
-    """The call that makes float64, without what it is called of: ".double()"."""
+    """The call that makes float64, without the object before it: ".double()"."""
     call = (came.written.call if came.written is not None else None) or ""
     if came.way == "default":
         return call or "torch.set_default_dtype"
@@ -146,14 +154,14 @@ def _call(came: Origin) -> str:
 
 
 def _began(evidence: Evidence, came: Origin) -> str:
-    at = came.written.source if came.written is not None else None
-    told = f": {_call(came)} in {at}" if at else ""
+    source = came.written.source if came.written is not None else None
+    where = f": {_call(came)} in {source}" if source else ""
     if came.way == "default":
-        return f"torch's default type is float64{told}; maybe meant"
+        return f"torch's default type is float64{where}; this may be intended"
     if came.way == "parameters":
-        return f"the model's parameters are float64{told}; maybe meant"
+        return f"the model's parameters are float64{where}; this may be intended"
     if came.row is None:
-        return "no operation of the step makes float64 of a lower type: its parameters and inputs have it, maybe meant"
-    at = evidence.source(came.row)
-    where = f" in {at}" if at else ""
+        return "no operation makes float64 of a lower type: parameters and inputs are float64; this may be intended"
+    source = evidence.source(came.row)
+    where = f" in {source}" if source else ""
     return f"the first operation that makes float64 of a lower type: {evidence.events.name_of(came.row)}{where}"

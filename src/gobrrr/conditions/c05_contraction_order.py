@@ -66,21 +66,21 @@ from gobrrr.analysis.events.ratios import share as share_of
 from gobrrr.analysis.findings.claims import F8, Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.texts import shapes_text
-from gobrrr.conditions.common import MOST_PLACES, about_calls, certainty_of, unable
-from gobrrr.model.diagnosis import Certainty, NotChecked, Place
+from gobrrr.conditions.common import MOST_PLACES, about_calls, certainty_of, of_step, unable
+from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "C05"
 TITLE = "matrices multiplied in an expensive order"
-TITLE_DISTANCES = "distances of all pairs from their differences"
+TITLE_DISTANCES = "pairwise distances computed from all differences"
 
 LEAST_FACTOR = 2.0
-"""FLOPs of the order that was taken over those of the cheapest; closer ones are a matter of shapes and kernels."""
+"""The least ratio of the order's FLOPs to the cheapest order's: below it shapes and kernels decide; chosen."""
 
 CALLED = {"einsum": "aten::einsum", "differences": "aten::sub"}
-"""What the program calls; of other kinds the heaviest operation."""
+"""The operation that the program calls; for other kinds the heaviest operation is shown."""
 
 THINNER = 2.0
-"""The low end takes the other order to be this much less efficient: its products are thinner."""
+"""The low end assumes that the other order is this much less efficient: its products are thinner; chosen."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -88,27 +88,28 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    found = [*orders(evidence, LEAST_FACTOR), *all_pairs(evidence)]
-    if not found:
+    expensive = [*orders(evidence, LEAST_FACTOR), *all_pairs(evidence)]
+    if not expensive:
         return None
-    calls = np.array([call for order in found for call in order.calls], dtype=np.int64)
-    pairs = [_saving(evidence, order) for order in found]
-    low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
-    ranked = sorted(zip(found, pairs, strict=True), key=lambda one: -float(one[1][1].sum()))
+    calls = np.array([call for order in expensive for call in order.calls], dtype=np.int64)
+    savings = [_saving(evidence, order) for order in expensive]
+    low, high = (np.concatenate([saving[end] for saving in savings]) for end in (0, 1))
+    by_saving = sorted(zip(savings, expensive, strict=True), key=lambda pair: -float(pair[0][1].sum()))
+    ranked = [order for _, order in by_saving]
     return about_calls(
         evidence,
         CODE,
-        TITLE_DISTANCES if ranked[0][0].kind == "differences" else TITLE,
+        TITLE_DISTANCES if ranked[0].kind == "differences" else TITLE,
         (calls, low, high),
-        where=_places(evidence, [order for order, _ in ranked]),
-        certainty=_certainty(evidence, ranked[0][0]),
+        where=_places(evidence, ranked),
+        certainty=certainty_of(evidence) if ranked[0].sure else "low",
         treatments=["reorder-contraction"],
-        facts=_facts(evidence, [order for order, _ in ranked]),
+        facts=_facts(evidence, ranked),
     )
 
 
 def _saving(evidence: Evidence, order: Order) -> tuple[F8, F8]:
-    """(low, high) of each call of the place."""
+    """(low, high) ns that each call of an order saves."""
     ns = evidence.calls.ns[list(order.calls)]
     total = float(ns.sum())
     then = order.best_floor_ns * max(share_of(total, order.now_floor_ns) or 1.0, 1.0)
@@ -116,12 +117,8 @@ def _saving(evidence: Evidence, order: Order) -> tuple[F8, F8]:
     return share * max(total - THINNER * then, 0.0), share * max(total - then, 0.0)
 
 
-def _certainty(evidence: Evidence, order: Order) -> Certainty:
-    return certainty_of(evidence) if order.sure else "low"
-
-
 def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
-    """The places, those of one operation, line and shapes together."""
+    """The places, with those of one operation, line and shapes added up."""
     seen: dict[tuple[object, ...], Place] = {}
     count = evidence.steps.count
     for order in ranked:
@@ -143,26 +140,29 @@ def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
     ns = sum(float(evidence.calls.ns[list(order.calls)].sum()) for order in ranked) / count
     best = sum(order.best_floor_ns for order in ranked) / count
     facts = [
-        f"{units.a_step(len(ranked) / count, 'place')}: {units.duration(ns)} of "
-        f"{units.duration(evidence.wall_ns)}; in the other order their floor is {units.duration(best)}",
+        f"{units.a_step(len(ranked) / count, 'expensive product')}: {of_step(evidence, ns)}; "
+        f"in the cheapest order their floor is {units.duration(best)}",
         _of_first(evidence, first),
     ]
     if not first.sure:
-        facts.append("an operand has the shape of the result in between: that it is the result can't be told by shapes")
+        facts.append("the intermediate result is recognised by its shape, and another tensor has the same shape")
     return facts
 
 
-def _of_first(evidence: Evidence, one: Order) -> str:
-    texts = "; ".join(dict.fromkeys(filter(None, (shapes_text(evidence.group_of(call)) for call in one.calls))))
-    if one.kind == "differences":
+def _of_first(evidence: Evidence, order: Order) -> str:
+    shapes = "; ".join(dict.fromkeys(filter(None, (shapes_text(evidence.group_of(call)) for call in order.calls))))
+    if order.kind == "differences":
         return (
-            f"the heaviest ({texts}) writes the differences of all pairs, for their squares; a matrix product of "
-            f"{units.flop(one.now_flop)} gives the same sums"
+            f"the heaviest ({shapes}) writes the differences of all pairs only to square them; a matrix product of "
+            f"{units.flop(order.now_flop)} gives the same sums"
         )
-    if one.kind == "outer":
-        return f"the heaviest: an outer product that is summed ({texts}): one contraction of {units.flop(one.now_flop)}"
-    order = f", as {one.how}" if one.how else ""
+    if order.kind == "outer":
+        return (
+            f"the heaviest is an outer product that is then summed ({shapes}): one contraction of "
+            f"{units.flop(order.now_flop)} does the same"
+        )
+    cheapest = f", as {order.how}," if order.how else ""
     return (
-        f"the heaviest ({texts}) takes {units.flop(one.now_flop)}; the cheapest order{order} takes "
-        f"{units.flop(one.best_flop)}"
+        f"the heaviest ({shapes}) takes {units.flop(order.now_flop)}; the cheapest order{cheapest} takes "
+        f"{units.flop(order.best_flop)}"
     )

@@ -60,7 +60,7 @@ from gobrrr.analysis.events.ratios import share as share_of
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.price import Group
-from gobrrr.conditions.common import about_calls, certainty_of, unable
+from gobrrr.conditions.common import about_calls, certainty_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -72,22 +72,22 @@ FALLBACK = re.compile(
     r"wgrad2d_grouped|dgrad2d_grouped|naive_conv|cudnn::\w+::\w*generic\w*conv|conv\w*_generic",
     re.IGNORECASE,
 )
-"""Names of cuDNN's and MIOpen's kernels that convolve directly, or by a matmul on the vector units."""
+"""Names of cuDNN and MIOpen kernels that convolve directly, or with a matmul on the vector units."""
 
 FAR = 0.2
-"""Of the share that the others reach; the cliffs that were reported are 30-fold and more, an unlucky tile twofold."""
+"""A fallback reaches less than this part of the others' share: reported cliffs are 30-fold, an unlucky tile twofold."""
 
 USUAL_SHARE = 0.3
-"""Of its roof, for a convolution where the step has none to compare with."""
+"""Share of its roof assumed for a convolution if the step has no other to compare with; chosen, not measured."""
 
 WORST = 2.0
-"""The low end takes the other algorithm to be this much worse than the others are together."""
+"""The low end assumes that another algorithm is this much slower than the other convolutions; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Convolutions whose kernel is a fallback by name, far below the others."""
+    """Convolutions whose kernel is a fallback by its name, far below the others."""
     if evidence.device.onednn:
-        return None  # a processor's convolutions have one library and no such kernels
+        return None  # oneDNN has no such kernels
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -114,8 +114,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["channels-last", "cudnn-benchmark"],
         facts=[
             f"{units.a_step(len(calls) / count, 'convolution')}: "
-            f"{units.duration(float(ns[calls].sum()) / count)} of {units.duration(evidence.wall_ns)} "
-            f"at {units.percent(reach)} of their roof",
+            f"{of_step(evidence, float(ns[calls].sum()) / count)}, at {units.percent(reach)} of their roof",
             f"the step's other convolutions reach {units.percent(share)} of theirs"
             if share is not None
             else f"the step has no other convolution: {units.percent(USUAL_SHARE)} of the roof is assumed for one",
@@ -134,14 +133,14 @@ def _name(group: Group) -> str:
 
 
 def _reached(evidence: Evidence, calls: I8) -> float | None:
-    """Share of their roofs that convolutions reach together; None without any that is priced."""
+    """Share of their roofs that convolutions reach together; None if none of them is priced."""
     ns, floor = evidence.calls.ns[calls], evidence.calls.floor_ns[calls]
     known = ~np.isnan(floor) & (ns > 0)
     return min(float(floor[known].sum() / ns[known].sum()), 1.0) if known.any() else None
 
 
 def _benchmark(evidence: Evidence) -> list[str]:
-    """Whether cuDNN times its algorithms, where a live run saw the setting."""
+    """Whether cuDNN times its algorithms, if a live run saw the setting."""
     switches = evidence.profile.switches
     if switches is None:
         return []

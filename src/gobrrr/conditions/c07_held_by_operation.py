@@ -68,47 +68,48 @@ from gobrrr.conditions.m08_repeated_index_backward import check as of_indices
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "C07"
-TITLE = "one operation holds the step"
+TITLE = "one operation takes much of the step"
 TREATMENT = "other-form"
 
 CLOSER = {"M08": of_indices, "C06": of_convolutions, "M02": of_attention}
-"""Conditions that look at the same calls more closely."""
+"""Conditions that report the same calls in more detail."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Operations of a slow form with a fifth of the step, and others with most of it."""
-    found = [one for one in heavy(evidence) if not _told_closer(evidence, one)]
-    if not found:
+    """Operations with a known slow form that take a fifth of the step, and others that take most of it."""
+    operations = [operation for operation in heavy(evidence) if not _reported_elsewhere(evidence, operation)]
+    if not operations:
         return None
-    calls = np.concatenate([one.calls for one in found])
+    calls = np.concatenate([operation.calls for operation in operations])
     ns = beyond(evidence, calls)
-    idle = sum(one.idle for one in found) / evidence.steps.count
+    idle = sum(operation.idle for operation in operations) / evidence.steps.count
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        where=[_place(evidence, operation) for operation in operations[:MOST_PLACES]],
         at_stake=(0.0, step_saving(evidence, calls, np.zeros(len(calls)), ns)[1] + idle),
-        claim=claim_of(evidence, found),
+        claim=claim_of(evidence, operations),
         certainty="high",
-        treatments=[TREATMENT] if any(one.form is not None for one in found) else [],
-        facts=[_fact(evidence, one) for one in found[:MOST_PLACES]],
+        treatments=[TREATMENT] if any(operation.form is not None for operation in operations) else [],
+        facts=[_fact(evidence, operation) for operation in operations[:MOST_PLACES]],
     )
 
 
-def _told_closer(evidence: Evidence, one: Heavy) -> bool:
-    closer = CLOSER.get(one.form.condition) if one.form is not None else None
+def _reported_elsewhere(evidence: Evidence, operation: Heavy) -> bool:
+    closer = CLOSER.get(operation.form.condition) if operation.form is not None else None
     result = closer(evidence) if closer is not None else None
     return isinstance(result, Found) and not result.hidden
 
 
-def _place(evidence: Evidence, one: Heavy) -> Place:
-    steps = evidence.steps.count
-    return Place(op=one.name, module=one.module, source=one.source, count=len(one.rows) / steps, ns=one.ns / steps)
+def _place(evidence: Evidence, operation: Heavy) -> Place:
+    count, ns = (amount / evidence.steps.count for amount in (len(operation.rows), operation.ns))
+    return Place(op=operation.name, module=operation.module, source=operation.source, count=count, ns=ns)
 
 
-def _fact(evidence: Evidence, one: Heavy) -> str:
-    ns = one.ns / evidence.steps.count
-    at = f" ({one.source})" if one.source else ""
-    why = one.form.slow if one.form is not None else "no slow form of it is known"
-    return f"{short_op(one.name)}{at}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it; {why}"
+def _fact(evidence: Evidence, operation: Heavy) -> str:
+    ns = operation.ns / evidence.steps.count
+    source = f" ({operation.source})" if operation.source else ""
+    why = operation.form.slow if operation.form is not None else "no slow form of it is known"
+    share = units.percent(ns / evidence.wall_ns)
+    return f"{short_op(operation.name)}{source}: {units.duration(ns)} a step, {share} of it; {why}"

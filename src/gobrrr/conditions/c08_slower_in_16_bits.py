@@ -47,15 +47,15 @@ from gobrrr import units
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.autocasting import autocast_to, halved, known_from_below, sooner
-from gobrrr.conditions.common import about_calls, certainty_of, unable
+from gobrrr.conditions.common import about_calls, certainty_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "C08"
-TITLE = "products in 16 bits, where float32 is faster"
+TITLE = "16-bit matmuls or convolutions where float32 is faster"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Products in 16 bits that end sooner in float32."""
+    """Products in 16 bits that would take less time in float32."""
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -67,16 +67,16 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     below = known_from_below(evidence, calls)
     low = np.zeros_like(low) if below else low
     ns, count = float(evidence.calls.ns[calls].sum()), evidence.steps.count
-    least, most = ((ns - float(one.sum())) / count for one in (high, low))
+    least, most = ((ns - float(saved.sum())) / count for saved in (high, low))
     autocast = autocast_to(evidence)
     facts = [
-        f"{units.a_step(len(calls) / count, 'product')} in 16 bits: {units.duration(ns / count)} of "
-        f"{units.duration(evidence.wall_ns)}; in float32 they take {units.duration(least)} to {units.duration(most)}"
+        f"{units.a_step(len(calls) / count, 'product')} in 16 bits: {of_step(evidence, ns / count)}; "
+        f"in float32 they would take {units.duration_range(least, most)}"
     ]
     if below:
-        facts.append("the peak in 16 bits is only known from below: on a quiet machine it may be the higher one")
+        facts.append("only a lower bound of the 16-bit peak is known: the real one may be above the float32 peak")
     if autocast is None:
-        facts.append("model.float() and float32 inputs make float32 of them, with twice the memory")
+        facts.append("with model.float() and float32 inputs they run in float32, with twice the memory")
     return about_calls(
         evidence,
         CODE,

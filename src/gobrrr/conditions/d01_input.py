@@ -67,7 +67,7 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.host.inputs import host_rows, input_gaps, input_stretches, inward_copies
 from gobrrr.analysis.host.items import indexed, starts
-from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding
+from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding, of_step, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -77,16 +77,16 @@ TITLE = "the step waits for input"
 
 @dataclass(frozen=True)
 class _Input:
-    """Nanoseconds of one step: idle in loading and host operations, idle in all input gaps, copies not overlapped."""
+    """Ns of one step: idle in loading and host operations, idle in all input gaps, copies that nothing overlaps."""
 
     prepared: float
     gaps: float
     copies: float
-    each: F8  # `prepared` by gap, for the whole window
+    by_gap: F8  # `prepared` by gap, for the whole window
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Idle time in front of input copies and in loaders."""
+    """Idle time before input copies and in loaders."""
     seen = _measure(evidence)
     wall = evidence.wall_ns
     if seen.prepared < LEAST_SHARE * wall:
@@ -94,55 +94,55 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     path = path_of(evidence)
     low, high = seen.prepared, min(seen.gaps + seen.copies, path.idle + seen.copies)
     pageable = _pageable(evidence)
-    mine = input_stretches(evidence)
-    length = (evidence.budget.gaps.stop - evidence.budget.gaps.start)[mine].astype(np.float64)
+    gaps = input_stretches(evidence)
+    length = (evidence.budget.gaps.stop - evidence.budget.gaps.start)[gaps].astype(np.float64)
     return finding(
         evidence,
         CODE,
         TITLE,
         where=_places(evidence),
         at_stake=(low - path.spread.down, max(low, high)),
-        claim=of_gaps(evidence, mine, length, seen.each) + of_work(evidence, inward_copies(evidence), certain=False),
+        claim=of_gaps(evidence, gaps, length, seen.by_gap) + of_work(evidence, inward_copies(evidence), certain=False),
         certainty="high" if seen.prepared >= 0.1 * wall else "medium",
         treatments=[
             "dataloader-workers" if indexed(evidence) is None else "index-batch",
             *([] if pageable or not evidence.device.own_memory else ["prefetch-pinned"]),
         ],
-        facts=[*_facts_cpu(seen, wall, path.busy), *_made_how(evidence)]
+        facts=[*_facts_cpu(evidence, seen, path.busy), *_loader_facts(evidence)]
         if not evidence.device.asynchronous
         else [
-            *_made_how(evidence),
-            f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input, "
+            *_loader_facts(evidence),
+            f"the device idles for {of_step(evidence, seen.gaps)} before its input is there, "
             f"{_of_that(seen.prepared, seen.gaps)} in loading and host operations",
             f"copies from the host that nothing overlaps: {units.duration(seen.copies)} a step"
             + (", from pageable memory" if pageable else ""),
-            f"the device's other work is {units.duration(path.busy - seen.copies)} a step: the next bound",
+            f"the device's other work takes {units.duration(path.busy - seen.copies)} a step: the next bottleneck",
         ],
     )
 
 
-def _facts_cpu(seen: _Input, wall: float, busy: float) -> list[str]:
-    """The same where the processor that waits is the one that loads: no copies, no link."""
+def _facts_cpu(evidence: Evidence, seen: _Input, busy: float) -> list[str]:
+    """The facts if the processor that computes is the one that loads: no copies, no link."""
     return [
-        f"{units.duration(seen.gaps)} of {units.duration(wall)} pass before the step has its input, "
+        f"{of_step(evidence, seen.gaps)} pass before its input is there, "
         f"{_of_that(seen.prepared, seen.gaps)} in loaders and long operations on the host",
-        f"the operations of the step compute for {units.duration(busy)}: the next bound",
+        f"the operations of the step compute for {units.duration(busy)}: the next bottleneck",
     ]
 
 
 def _of_that(part: float, whole: float) -> str:
-    """A part of a time that was told just before."""
+    """A part of the time that the sentence named just before."""
     return "all of it" if units.duration(part) == units.duration(whole) else f"{units.duration(part)} of that"
 
 
-def _made_how(evidence: Evidence) -> list[str]:
-    """What the loader's time is, where it is not making the items."""
+def _loader_facts(evidence: Evidence) -> list[str]:
+    """What the loader spends its time on, besides making the items."""
     items, begun = indexed(evidence), starts(evidence).length / evidence.steps.count
     facts = []
     if items is not None:
         facts.append(
             f"the data set is indexed item by item: {items.items:,.0f} items a batch, and "
-            f"{units.percent(items.picking)} of the loader's time passes in picking and joining them: index by batch"
+            f"{units.percent(items.picking)} of the loader's time goes to picking and joining them: index by batch"
         )
     if begun:
         facts.append(
@@ -154,11 +154,11 @@ def _made_how(evidence: Evidence) -> list[str]:
 
 def _measure(evidence: Evidence) -> _Input:
     count = evidence.steps.count
-    mine, gaps = input_stretches(evidence), evidence.budget.gaps
-    start, stop = gaps.start[mine], gaps.stop[mine]
-    each = covered(_spans(evidence, host_rows(evidence)), start, stop).astype(np.float64)
+    stretches, gaps = input_stretches(evidence), evidence.budget.gaps
+    start, stop = gaps.start[stretches], gaps.stop[stretches]
+    by_gap = covered(_spans(evidence, host_rows(evidence)), start, stop).astype(np.float64)
     copies = evidence.budget.owned_ns[inward_copies(evidence)].sum()
-    return _Input(float(each.sum()) / count, float((stop - start).sum()) / count, float(copies) / count, each)
+    return _Input(float(by_gap.sum()) / count, float((stop - start).sum()) / count, float(copies) / count, by_gap)
 
 
 def _spans(evidence: Evidence, rows: I8) -> Spans:
@@ -166,7 +166,7 @@ def _spans(evidence: Evidence, rows: I8) -> Spans:
 
 
 def _pageable(evidence: Evidence) -> float:
-    """Duration of copies from pageable memory in one step; 0 without any."""
+    """Ns of copies from pageable memory in one step."""
     events, rows = evidence.replayed, evidence.priced.links.device[inward_copies(evidence)]
     rows = rows[[("Pageable" in events.name_of(int(row))) for row in rows]] if len(rows) else rows
     return float(events.duration_ns[rows].sum()) / evidence.steps.count
@@ -176,20 +176,13 @@ def _places(evidence: Evidence) -> list[Place]:
     """The loaders and host operations with the most time, by name."""
     rows = _working(evidence)
     events = evidence.replayed
-    found = []
-    for name in np.unique(events.name[rows]).tolist():
-        mine = rows[events.name[rows] == name]
-        first = int(mine[0])
-        found.append(
-            Place(
-                op=events.names[name],
-                module=evidence.module(first),
-                source=evidence.source(first),
-                count=len(mine) / evidence.steps.count,
-                ns=_spans(evidence, mine).length / evidence.steps.count,
-            )
-        )
-    return sorted(found, key=lambda place: (-(place.ns or 0.0), place.op or ""))[:MOST_PLACES]
+    by_name = [rows[events.name[rows] == name] for name in np.unique(events.name[rows])]
+    count = evidence.steps.count
+    loaders = [
+        place_of_row(evidence, int(alike[0]), len(alike) / count, _spans(evidence, alike).length / count)
+        for alike in by_name
+    ]
+    return sorted(loaders, key=lambda place: (-(place.ns or 0.0), place.op or ""))[:MOST_PLACES]
 
 
 def _working(evidence: Evidence) -> I8:

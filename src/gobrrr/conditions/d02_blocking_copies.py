@@ -44,7 +44,7 @@ from gobrrr.analysis.events.ratios import rate
 from gobrrr.analysis.findings.claims import Found, of_work
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import pageable_copies
-from gobrrr.conditions.common import finding
+from gobrrr.conditions.common import finding, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -77,10 +77,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"{units.a_step(len(copies) / count, 'pageable copy of 1 MB or more')}: {units.bytes_(moved)} in "
             f"{units.duration(length)}, {units.rate(rate(moved, length))}",
-            f"{units.duration(exposed)} of that is overlapped by nothing",
-            f"at the host link's {units.rate(link.value)} they take {units.duration(pinned)}"
+            f"nothing overlaps {units.duration(exposed)} of that",
+            f"at the host link's {units.rate(link.value)} they would take {units.duration(pinned)}"
             if link
-            else "the rate of the host link is not known",
+            else "the bandwidth of the host link is not known",
         ],
     )
 
@@ -88,17 +88,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _places(evidence: Evidence, copies: I8) -> list[Place]:
     """The heaviest copy of each direction, with the operation around it."""
     events, links = evidence.events, evidence.priced.links
-    result = []
+    owned, steps = evidence.budget.owned_ns, evidence.steps.count
+    heaviest = []
     for name in np.unique(events.name[links.device[copies]]).tolist():
-        mine = copies[events.name[links.device[copies]] == name]
-        op = int(links.op[mine[np.argmax(evidence.budget.owned_ns[mine])]])
-        result.append(
-            Place(
-                op=events.name_of(op) if op >= 0 else events.names[name],
-                module=evidence.module(op),
-                source=evidence.source(op),
-                count=len(mine) / evidence.steps.count,
-                ns=float(evidence.budget.owned_ns[mine].sum()) / evidence.steps.count,
-            )
-        )
-    return sorted(result, key=lambda place: -(place.ns or 0.0))
+        alike = copies[events.name[links.device[copies]] == name]
+        op = int(links.op[alike[np.argmax(owned[alike])]])
+        ns = float(owned[alike].sum()) / steps
+        heaviest.append(place_of_row(evidence, op, len(alike) / steps, ns, None if op >= 0 else events.names[name]))
+    return sorted(heaviest, key=lambda place: -(place.ns or 0.0))

@@ -82,37 +82,39 @@ from gobrrr.analysis.pricing.fusion import output_of, tensors
 from gobrrr.analysis.pricing.price import Group
 from gobrrr.analysis.pricing.texts import shapes_text
 from gobrrr.analysis.savings.contractions import low_precision, peak_of
-from gobrrr.conditions.common import about_calls, by_signature, places, short_op, unable
+from gobrrr.conditions.common import about_calls, by_signature, matrix_flop_of, places, short_op, unable
 from gobrrr.cost.arguments import integers
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
 CODE = "M02"
-TITLE = "attention materialised"
+TITLE = "attention scores written to memory"
 
 LEAST_ROWS, LEAST_COLUMNS = 16, 64
-"""Smaller score matrices are a decoded token's (one row) or a router's (a few dozen experts)."""
+"""Smaller score matrices are those of one decoded token (one row) or of a router (a few dozen experts)."""
 
 NEIGHBOURHOOD = 12
 """Calls on each side of the softmax: scale, mask, conversions and dropout make up to eight between the matmuls."""
 
 RECOMPUTED = 1.25
-"""A fused backward computes the scores again: five matmuls for four (Dao et al. 2022, FlashAttention)."""
+"""A fused backward computes the scores again: five matmuls instead of four (Dao et al. 2022, FlashAttention)."""
 
 FUSED_SHARE = 0.15
 """Share of the matrix peak that a fused attention reaches at least: 0.17 is the least in the shipped H100 traces."""
 
 ON_CPU = (0.25, 0.5)
-"""Share of the float32 peak that a CPU's fused attention reaches, softmax and masks included: see "What it costs"."""
+"""The least and the most share of the float32 peak of a CPU's fused attention, with softmax and masks, as measured."""
 
 DROPS = ("dropout", "bernoulli")
+"""Parts of the names of operations that drop attention weights."""
 
 BATCHED = ("bmm", "baddbmm", "matmul", "baddbmm_")
+"""Batched matmuls."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The shape of a score matrix: elements in all, rows, columns."""
+    """The shape of the scores: all elements, and the rows and columns of one matrix."""
 
     elements: int
     rows: int
@@ -123,7 +125,7 @@ class Scores:
         return shape[-2:] == (self.rows, self.columns) and self._whole(shape)
 
     def is_operand(self, shape: tuple[int, ...]) -> bool:
-        """The same for a matmul's operand, which may be transposed."""
+        """Whether a matmul's operand of this shape holds all the scores, transposed or not."""
         return shape[-2:] in ((self.rows, self.columns), (self.columns, self.rows)) and self._whole(shape)
 
     def _whole(self, shape: tuple[int, ...]) -> bool:
@@ -132,18 +134,18 @@ class Scores:
 
 @dataclass(frozen=True)
 class Attention:
-    """Calls of the window that work on materialised scores. `regions`: how many softmaxes they belong to."""
+    """Calls of the window that work on materialised scores."""
 
     passes: I8  # softmax, pointwise calls, copies
     matmuls: I8
     recomputed: frozenset[int]  # matmuls of a backward
     softmaxes: I8
     conversions: I8  # of q, k, v and the output, to and from the matmuls' element type
-    layouts: I8  # copies of them into another order, which a fused kernel reads as they lie
+    layouts: I8  # copies of them into another order, which a fused kernel does not need
 
     @property
     def calls(self) -> I8:
-        """All of them."""
+        """All these calls."""
         return reduce(np.union1d, (self.passes, self.matmuls, self.conversions, self.layouts))
 
 
@@ -158,15 +160,17 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns = evidence.calls.ns
     bulk = low_precision(evidence)
     floor = np.array([_floor(evidence, call, found, bulk) for call in found.matmuls.tolist()])
-    own, around, orders = ns[found.matmuls], ns[found.conversions], ns[found.layouts]
-    surely = np.where([_of_product(evidence, call) for call in found.layouts.tolist()], orders, 0.0)
-    low = np.concatenate([ns[found.passes], np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around)), surely])
-    high = np.concatenate([ns[found.passes], np.maximum(own - floor, 0.0), around, orders])
+    matmuls, conversions, layouts = ns[found.matmuls], ns[found.conversions], ns[found.layouts]
+    sure = np.where([_of_product(evidence, call) for call in found.layouts.tolist()], layouts, 0.0)
+    kept = np.maximum(matmuls - floor / FUSED_SHARE, 0.0)
+    low = np.concatenate([ns[found.passes], kept, np.zeros(len(conversions)), sure])
+    high = np.concatenate([ns[found.passes], np.maximum(matmuls - floor, 0.0), conversions, layouts])
     calls = np.concatenate([found.passes, found.matmuls, found.conversions, found.layouts])
-    gone = np.concatenate([found.passes, _second_products(found), found.layouts[surely > 0]])
+    # two products and the passes between them become one kernel
+    gone = np.concatenate([found.passes, found.matmuls[1::2], found.layouts[sure > 0]])
     refused = _refused(evidence, found)
     if not evidence.device.fused_attention:
-        low, high = (ns[calls] * one for one in _on_processor(evidence, found))
+        low, high = (ns[calls] * share for share in _on_processor(evidence, found))
     if refused:
         low = np.zeros_like(low)
     return about_calls(
@@ -181,13 +185,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _second_products(found: Attention) -> I8:
-    """Every second matmul of the attentions: two products and the passes between them are one kernel."""
-    return found.matmuls[1::2]
-
-
 def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:
-    """Shares of the calls' time that a CPU's fused kernel spares, which does the same arithmetic in one pass."""
+    """The least and the most share of the calls' time that a CPU's fused kernel saves: it does the same in one pass."""
     total = float(evidence.calls.ns[np.concatenate([found.passes, found.matmuls])].sum())
     works = [(call, evidence.group_of(call).work) for call in found.matmuls.tolist()]
     flop = sum((RECOMPUTED if call in found.recomputed else 1.0) * (work.matrix_flop or 0.0) for call, work in works)
@@ -200,20 +199,17 @@ def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:
 
 
 def _refused(evidence: Evidence, found: Attention) -> list[str]:
-    """Where a CPU's scaled_dot_product_attention takes the form without a kernel: it has none with dropout."""
+    """Why a CPU's fused kernel does not take this attention: it has none with dropout."""
     if evidence.device.fused_attention:
         return []
     forward = [call for call in found.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
-    # a softmax over little is told from dispatch in the backward pass alone
+    # a small softmax may only show in the backward pass: then the names of all events decide
     math = any(_in_math_form(evidence, call) for call in forward) if forward else MATH in evidence.events.names
     drops = any(part in _name(evidence.group_of(call)) for call in found.passes.tolist() for part in DROPS)
     if not math and not drops:
         return []
     what = "it is the math form of scaled_dot_product_attention" if math else "its weights pass through a dropout"
-    return [
-        f"{what}: on a CPU the fused kernel takes no dropout, so that something is gained only where attention can go "
-        "without"
-    ]
+    return [f"{what}: on a CPU the fused kernel takes no dropout, so a gain is only possible without dropout"]
 
 
 def _in_math_form(evidence: Evidence, call: int) -> bool:
@@ -222,19 +218,19 @@ def _in_math_form(evidence: Evidence, call: int) -> bool:
 
 
 def _treatments(evidence: Evidence, found: Attention) -> list[str]:
-    """Where weights are returned, not to ask for them; where attention is written out, the fused form or a compiler."""
+    """If weights are returned: not to ask for them. If attention is written out: the fused form or a compiler."""
     asked = len(_returned(evidence, found)) or any(_is_module(evidence, call) for call in found.softmaxes.tolist())
     return ["need-weights-false"] if asked else ["sdpa", "compile"]
 
 
 def _is_module(evidence: Evidence, call: int) -> bool:
-    """Whether a softmax is nn.MultiheadAttention's own, and not that of a fused attention's form without a kernel."""
+    """Whether a softmax is nn.MultiheadAttention's own, and not that of scaled_dot_product_attention's math form."""
     row = int(evidence.calls.op[call])
     return evidence.module_kind(row) == "MultiheadAttention" and not _in_math_form(evidence, call)
 
 
 def _averaged(evidence: Evidence, found: Attention) -> list[str]:
-    """Where the scores are averaged over the heads: nn.MultiheadAttention does that with the weights it returns."""
+    """The fact about scores that are averaged over the heads: nn.MultiheadAttention does that to return them."""
     calls = _returned(evidence, found)
     if not len(calls):
         return []
@@ -245,20 +241,16 @@ def _averaged(evidence: Evidence, found: Attention) -> list[str]:
 
 
 def _returned(evidence: Evidence, found: Attention) -> I8:
-    """Reductions of [B, H, S, S'] scores to [B, S, S'], as far as an argument, or a division behind it, says so."""
+    """Reductions of [B, H, S, S'] scores to [B, S, S'], recognised by the output's shape or the reduced dimension."""
     calls = []
     for call in found.passes.tolist():
-        given = [tensor.shape for tensor in tensors(evidence.group_of(call).call)]
-        if short_op(evidence.group_of(call).call.name) in ("mean", "sum") and given and len(given[0]) == 4:
-            batch, _, *scores = given[0]
-            if (batch, *scores) in given[1:] or _reduces_heads(evidence.group_of(call)):
+        operation = evidence.group_of(call).call
+        shapes = [tensor.shape for tensor in tensors(operation)]
+        if short_op(operation.name) in ("mean", "sum") and shapes and len(shapes[0]) == 4:
+            batch, _, *scores = shapes[0]
+            if (batch, *scores) in shapes[1:] or integers(operation, 1) == (1,):
                 calls.append(call)
     return _array(calls)
-
-
-def _reduces_heads(group: Group) -> bool:
-    """Whether dimension 1 alone is reduced."""
-    return integers(group.call, 1) == (1,)
 
 
 def _facts(evidence: Evidence, found: Attention, floor: F8) -> list[str]:
@@ -276,14 +268,14 @@ def _facts(evidence: Evidence, found: Attention, floor: F8) -> list[str]:
 
 
 def _widened(evidence: Evidence, found: Attention) -> list[str]:
-    """Where the model computes in 16 bit and its attention in float32: what says so."""
+    """Facts about attention in float32 in a model that computes in 16 bit."""
     bulk, count = low_precision(evidence), evidence.steps.count
     wide = [call for call in found.matmuls.tolist() if evidence.group_of(call).work.matrix_dtype == "float32"]
     if bulk is None or not wide:
         return []
     ns = evidence.calls.ns
     total = float(ns[wide].sum())
-    flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in wide)
+    flop = matrix_flop_of(evidence, wide)
     kernel = evidence.group_of(max(wide, key=lambda call: float(ns[call]))).call.kernels[-1]
     facts = [
         f"{units.percent(bulk[1])} of the matmul FLOP run in {bulk[0]}, but "
@@ -299,7 +291,7 @@ def _widened(evidence: Evidence, found: Attention) -> list[str]:
 
 
 def _math_form(evidence: Evidence, found: Attention) -> list[str]:
-    """What the name of a compiler's kernel, or an operation around the calls, says of the attention's form."""
+    """Facts about the attention's form, from the name of a compiled kernel or an operation around the calls."""
     names = {_name(evidence.group_of(call)) for call in found.softmaxes.tolist()}
     compiled = [name for name in names if name.startswith("triton_")]
     if any("_safe_softmax" in name for name in names) or math_form(evidence, found.softmaxes) is not None:
@@ -314,9 +306,9 @@ def _math_form(evidence: Evidence, found: Attention) -> list[str]:
 
 
 def _floor(evidence: Evidence, call: int, found: Attention, bulk: tuple[str, float] | None) -> float:
-    """Nanoseconds of a matmul inside a fused attention at the matrix peak; all of its time if the peak is not known.
+    """Ns of a matmul inside a fused attention at the matrix peak; all of its time if the peak is not known.
 
-    A float32 matmul in a model that runs in 16 bit is taken at the peak of those.
+    For a float32 matmul in a model that runs in 16 bit it is the 16-bit peak.
     """
     work = evidence.group_of(call).work
     peak = peak_of(evidence, bulk[0] if bulk and work.matrix_dtype == "float32" else work.matrix_dtype or "")
@@ -336,50 +328,49 @@ def find_attention(evidence: Evidence) -> Attention:
     softmaxes: list[int] = []
     for index, scores, backward in _softmaxes(evidence):
         near = range(max(index - NEIGHBOURHOOD, 0), min(index + NEIGHBOURHOOD + 1, len(evidence.calls)))
-        groups = [(at, evidence.group_of(at)) for at in near]
-        reads = [at for at, group in groups if _contracts(group) and _reads(group, scores)]
+        groups = [(call, evidence.group_of(call)) for call in near]
+        reads = [call for call, group in groups if _contracts(group) and _reads(group, scores)]
         if not reads:
             continue
-        writes = [at for at, group in groups if _contracts(group) and _writes(group, scores)]
+        writes = [call for call, group in groups if _contracts(group) and _writes(group, scores)]
         softmaxes.append(index)
         matmuls.update(reads, writes)
         recomputed.update(reads + writes if backward else ())
-        passes.update(at for at, group in groups if group.work.fusible and _touches(group, scores))
-        operands = {size for at in (*reads, *writes) for size in _other_operands(evidence.group_of(at), scores)}
-        converted.update(at for at, group in groups if _converts(group, operands))
+        passes.update(call for call, group in groups if group.work.fusible and _touches(group, scores))
+        operands = {size for call in (*reads, *writes) for size in _other_operands(evidence.group_of(call), scores)}
+        converted.update(call for call, group in groups if _converts(group, operands))
         if evidence.device.fused_attention:
-            ordered.update(at for at, group in groups if _reorders(group, operands))
-    mine = passes | matmuls
+            ordered.update(call for call, group in groups if _reorders(group, operands))
+    on_scores = passes | matmuls
     return Attention(
-        _array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes), _array(converted - mine),
-        _array(ordered - mine - converted),
+        _array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes), _array(converted - on_scores),
+        _array(ordered - on_scores - converted),
     )  # fmt: skip
 
 
 def _other_operands(group: Group, scores: Scores) -> set[int]:
-    """Elements of the tensors of a matmul that are not the scores: queries, keys, values, the result."""
+    """Sizes of a matmul's tensors other than the scores: queries, keys, values, the result."""
     shapes = [tensor.shape for tensor in tensors(group.call)]
     return {int(np.prod(shape, dtype=np.int64)) for shape in shapes if not scores.is_operand(shape)}
 
 
 def _converts(group: Group, sizes: set[int]) -> bool:
     """A fusible call with a 16-bit and a float32 tensor, both of an operand's size."""
-    mine = [tensor for tensor in tensors(group.call) if int(np.prod(tensor.shape, dtype=np.int64)) in sizes]
-    dtypes = {tensor.dtype for tensor in mine}
+    dtypes = {tensor.dtype for tensor in tensors(group.call) if int(np.prod(tensor.shape, dtype=np.int64)) in sizes}
     return group.work.fusible and "float32" in dtypes and bool(dtypes & {"bfloat16", "float16"})
 
 
 def _reorders(group: Group, sizes: set[int]) -> bool:
     """A copy between two tensors of an operand's size and one element type."""
-    given = tensors(group.call)
-    if short_op(group.call.name) not in ("copy", "clone", "contiguous") or not given:
+    arguments = tensors(group.call)
+    if short_op(group.call.name) not in ("copy", "clone", "contiguous") or not arguments:
         return False
-    mine = all(int(np.prod(tensor.shape, dtype=np.int64)) in sizes for tensor in given)
-    return mine and len({tensor.dtype for tensor in given}) == 1
+    of_operands = all(int(np.prod(tensor.shape, dtype=np.int64)) in sizes for tensor in arguments)
+    return of_operands and len({tensor.dtype for tensor in arguments}) == 1
 
 
 def _of_product(evidence: Evidence, call: int) -> bool:
-    """Whether a call is made by a matrix product itself, which needs its operands in order."""
+    """Whether a call is made by a matrix product itself, which needs its operands contiguous."""
     around = evidence.ancestors(int(evidence.calls.op[call]))
     return any(evidence.events.name_of(row) == "aten::matmul" for row in around)
 
@@ -387,10 +378,10 @@ def _of_product(evidence: Evidence, call: int) -> bool:
 def _softmaxes(evidence: Evidence) -> Iterator[tuple[int, Scores, bool]]:
     """(call, its scores, whether it is a backward) of each softmax that could be attention's."""
     groups = evidence.priced.groups
-    known = {index: found for index, group in enumerate(groups) if (found := _scores(group)) is not None}
+    by_group = {index: scores for index, group in enumerate(groups) if (scores := _scores(group)) is not None}
     for call, group in enumerate(evidence.calls.group.tolist()):
-        if group in known:
-            yield call, known[group], "backward" in _name(groups[group])
+        if group in by_group:
+            yield call, by_group[group], "backward" in _name(groups[group])
 
 
 def _scores(group: Group) -> Scores | None:
@@ -407,7 +398,7 @@ def _scores(group: Group) -> Scores | None:
 
 
 def _name(group: Group) -> str:
-    """The operation's name; a Triton kernel's says which operations it holds."""
+    """The operation's name; without one the kernels' names (a Triton kernel's lists its operations)."""
     return group.call.name or " ".join(group.call.kernels)
 
 
@@ -416,9 +407,9 @@ def _contracts(group: Group) -> bool:
 
 
 def _reads(group: Group, scores: Scores) -> bool:
-    """Whether an operand, not the matrix that is added or written, holds the scores."""
-    given = tensors(group.call)
-    operands = given[1:3] if "baddbmm" in group.call.name else given[:2]
+    """Whether a factor holds the scores, and not the matrix that is added or written."""
+    arguments = tensors(group.call)
+    operands = arguments[1:3] if "baddbmm" in group.call.name else arguments[:2]
     return any(scores.is_operand(operand.shape) for operand in operands)
 
 

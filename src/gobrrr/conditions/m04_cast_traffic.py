@@ -52,12 +52,12 @@ from gobrrr.analysis.detect.weights import repeated_casts
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.autocasting import worth_leaving_out
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.conditions.common import by_signature, bytes_of, certainty_of, finding, of_step, places, unable
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M04"
-TITLE = "conversions between element types"
+TITLE = "conversions between dtypes"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -73,11 +73,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns, count = evidence.calls.ns[calls], evidence.steps.count
     weights = weight_casts(evidence, calls)
     gone = vanishing(evidence, calls, np.zeros(len(ns)), ns)
-    bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist())
+    moved = bytes_of(evidence, calls.tolist()) / count
     facts = [
-        f"{units.a_step(len(calls) / count, 'conversion')}: {units.duration(float(ns.sum()) / count)} of "
-        f"{units.duration(evidence.wall_ns)} for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to "
-        "launch them"
+        f"{units.a_step(len(calls) / count, 'conversion')}: {of_step(evidence, float(ns.sum()) / count)} for "
+        f"{units.bytes_(moved)}, and {units.duration(gone.idle_ns)} to launch them"
     ]
     if weights.any():
         facts.append(

@@ -61,12 +61,12 @@ from gobrrr import units
 from gobrrr.analysis.detect.copies import Reordered, over_images, reordered
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import about_calls, by_signature, certainty_of, places, unable
+from gobrrr.conditions.common import about_calls, by_signature, bytes_of, certainty_of, of_step, places, unable
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M05"
 TITLE = "layout copies"
-TITLE_OUTSIDE = "convolutions on images with the channels outside"
+TITLE_OUTSIDE = "convolutions on channels-first (NCHW) images"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -87,17 +87,17 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     facts = _outside(evidence, seen)
     if len(turned):
         facts.append(
-            f"layout converters in {units.a_step(len(turned) / count, 'convolution')}: "
-            f"{units.duration(float(converting.sum()) / count)} of {units.duration(evidence.wall_ns)}; those calls "
-            f"take {units.duration(float(evidence.calls.ns[turned].sum()) / count)}"
+            f"layout conversions inside {units.a_step(len(turned) / count, 'convolution')}: "
+            f"{of_step(evidence, float(converting.sum()) / count)}; those convolutions take "
+            f"{units.duration(float(evidence.calls.ns[turned].sum()) / count)} in all"
         )
         images = float(converting[over_images(evidence, turned)].sum()) / count
         facts += [f"{units.duration(images)} of that are the first layer's, over images"] if images else []
     if len(copies):
-        bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in copies.tolist())
         facts.append(
             f"{units.a_step(len(copies) / count, 'copy')} into another order of the dimensions: "
-            f"{units.duration(float(copying.sum()) / count)} for {units.bytes_(bytes_ / count)}"
+            f"{units.duration(float(copying.sum()) / count)} for "
+            f"{units.bytes_(bytes_of(evidence, copies.tolist()) / count)}"
         )
     heavy = float(converting.sum()) + float(seen.above.sum()) >= float(copying.sum())
     return about_calls(
@@ -118,13 +118,14 @@ def _outside(evidence: Evidence, seen: Reordered) -> list[str]:
         return []
     count, ns = evidence.steps.count, float(evidence.calls.ns[seen.outside].sum())
     return [
-        f"{units.a_step(len(seen.outside) / count, 'convolution')} on [N, C, H, W], the channels outside: "
-        f"{units.duration(ns / count)}, {units.duration(float(seen.above.sum()) / count)} of it at most for that"
+        f"{units.a_step(len(seen.outside) / count, 'convolution')} on channels-first (NCHW) images: "
+        f"{units.duration(ns / count)}, of which the layout costs at most "
+        f"{units.duration(float(seen.above.sum()) / count)}"
     ]
 
 
 def _treatments(seen: Reordered) -> list[str]:
-    """The order of images is the model's to change; any other order is that of the copy's own lines."""
+    """The order of images can be changed for the whole model; any other order only in the copy's own lines."""
     images = (len(seen.turned) or len(seen.images) or len(seen.outside)) and not seen.already
     copies = len(seen.others) or (seen.already and len(seen.images))
     return [*(["channels-last"] if images else []), *(["keep-order", "compile"] if copies else [])]

@@ -53,12 +53,21 @@ from gobrrr.analysis.detect.weights import Conversions, repeated_casts
 from gobrrr.analysis.events.ratios import share
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, by_signature, certainty_of, finding, places, unable
+from gobrrr.conditions.common import (
+    MOST_PLACES,
+    by_signature,
+    bytes_of,
+    certainty_of,
+    finding,
+    of_step,
+    places,
+    unable,
+)
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M06"
-TITLE = "weights converted in every call"
+TITLE = "weights converted to another dtype in every call"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -70,19 +79,19 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not len(seen.calls):
         return None
     ns, count = evidence.calls.ns[seen.calls], evidence.steps.count
-    spared = ns * seen.spared
-    gone = vanishing(evidence, seen.calls, spared, spared)
-    bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in seen.calls.tolist())
+    saved = ns * seen.spared
+    gone = vanishing(evidence, seen.calls, saved, saved)
+    moved = bytes_of(evidence, seen.calls.tolist()) / count
     facts = [
         f"{units.a_step(len(seen.calls) / count, 'conversion of weights')}: "
-        f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)} "
-        f"for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to launch them",
+        f"{of_step(evidence, float(ns.sum()) / count)} "
+        f"for {units.bytes_(moved)}, and {units.duration(gone.idle_ns)} to launch them",
     ]
-    if float(spared.sum()) < 0.99 * float(ns.sum()):
-        again = units.percent(share(float(spared.sum()), float(ns.sum())))
-        facts.append(f"{again} of that again, after the first of a step")
+    if float(saved.sum()) < 0.99 * float(ns.sum()):
+        again = units.percent(share(float(saved.sum()), float(ns.sum())))
+        facts.append(f"{again} of that repeats conversions that the step has already made")
     elif not evidence.training:
-        facts.append("no backward pass ran: the weights stay what they are")
+        facts.append("no backward pass ran: the weights do not change")
     return finding(
         evidence,
         CODE,
@@ -98,12 +107,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _where(evidence: Evidence, seen: Conversions) -> list[Place]:
-    """The lines that a live run saw, else the calls by their shapes."""
+    """The lines that a live run saw; otherwise the calls by their shapes."""
     uses = evidence.profile.uses if seen.seen else None
     if not uses:
         return places(evidence, by_signature(evidence, seen.calls))
-    mine = sorted((use for use in uses if use.kind == "weight_cast"), key=lambda use: -(use.bytes or 0.0))
-    total = float(np.sum([use.bytes or 0.0 for use in mine])) or 1.0
+    casts = sorted((use for use in uses if use.kind == "weight_cast"), key=lambda use: -(use.bytes or 0.0))
+    total = float(np.sum([use.bytes or 0.0 for use in casts])) or 1.0
     ns = float(evidence.calls.ns[seen.calls].sum()) / evidence.steps.count
     return [
         Place(
@@ -114,5 +123,5 @@ def _where(evidence: Evidence, seen: Conversions) -> list[Place]:
             count=float(use.total or use.count),
             ns=ns * (use.bytes or 0.0) / total,
         )
-        for use in mine[:MOST_PLACES]
+        for use in casts[:MOST_PLACES]
     ]

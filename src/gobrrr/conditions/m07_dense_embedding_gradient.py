@@ -51,20 +51,20 @@ from gobrrr.analysis.detect.embeddings import BACKWARD, Table, dense_tables
 from gobrrr.analysis.findings.claims import F8, Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, places, unable
+from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, of_step, places, unable
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M07"
 TITLE = "dense gradient of a large embedding"
 
 MOST_USED = 0.25
-"""With more of the rows in use a sparse gradient moves about as much."""
+"""The most share of rows in use: with more, a sparse gradient moves about as many bytes."""
 
 AGAIN = 4.0
-"""Passes over the used rows for one of a dense update: gather, coalesce, update, scatter."""
+"""Passes over the used rows that replace one pass of a dense update: gather, coalesce, update, scatter."""
 
 MORE_LAUNCHES = 40
-"""Operations of a coalesced sparse gradient and SparseAdam beyond those of the dense form (torch 2.13)."""
+"""Operations that a coalesced sparse gradient and SparseAdam need beyond those of the dense form (torch 2.13)."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -76,8 +76,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not tables:
         return None
     calls = np.concatenate([table.passes for table in tables])
-    each = [_saving(evidence, table) for table in tables]
-    low, high = (np.concatenate([one[end] for one in each]) for end in (0, 1))
+    savings = [_saving(evidence, table) for table in tables]
+    low, high = (np.concatenate([saving[end] for saving in savings]) for end in (0, 1))
     more = MORE_LAUNCHES * len(tables) * path_of(evidence).host_per_launch * evidence.steps.count
     low = low * max(1.0 - more / max(float(low.sum()), 1.0), 0.0)
     return about_calls(
@@ -117,6 +117,5 @@ def _facts(evidence: Evidence, table: Table) -> list[str]:
         f"a table of {units.count(table.rows)} x {units.count(table.width)} "
         f"({units.bytes_(table.bytes)} in float32), {units.a_step(table.ids, 'id')}: "
         f"{units.percent(table.used)} of its rows are used",
-        f"{units.a_step(len(table.passes) / count, 'call')} over all of it: {units.duration(ns)} of "
-        f"{units.duration(evidence.wall_ns)}",
+        f"{units.a_step(len(table.passes) / count, 'call')} over the whole table: {of_step(evidence, ns)}",
     ]

@@ -47,14 +47,14 @@ from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import COMPILED, output_of, tensors
 from gobrrr.analysis.pricing.price import Group
-from gobrrr.conditions.common import about_calls, unable
+from gobrrr.conditions.common import about_calls, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M09"
-TITLE = "pointwise operations across the order in memory"
+TITLE = "pointwise operations on tensors in different memory orders"
 
 SLOW = 3.0
-"""Times its floor that a call takes at least: contiguous ones take up to two of a measured bandwidth."""
+"""The least ratio of a call's time to its floor: contiguous calls take up to twice theirs at a measured bandwidth."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -78,8 +78,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         (calls, low, high),
         treatments=["keep-order"],
         facts=[
-            f"{units.a_step(len(calls) / count, 'pointwise call')} on tensors of different orders: "
-            f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, "
+            f"{units.a_step(len(calls) / count, 'pointwise call')} on tensors in different memory orders: "
+            f"{of_step(evidence, float(ns.sum()) / count)}, "
             f"{units.duration(float(floor.sum()) / count)} at the roof",
             f"strides of the heaviest: {', '.join(map(str, strides))}",
         ],

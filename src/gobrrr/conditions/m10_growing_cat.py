@@ -48,35 +48,36 @@ from gobrrr.analysis.detect.growth import Growth, growing
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.conditions.common import about_calls, needs_eager, needs_shapes, places, shapes_known
+from gobrrr.conditions.common import about_calls, of_step, places, without_shapes
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M10"
 TITLE = "a tensor that grows by concatenation"
 
 MORE_LAUNCHES = 2
-"""A slice and a copy for one concatenation (on a CPU; on a GPU the slice launches nothing)."""
+"""A slice and a copy replace one concatenation (on a CPU; on a GPU the slice launches nothing)."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Concatenations that begin with what another one left."""
-    if not shapes_known(evidence):
-        return needs_eager(CODE) if evidence.priced.links.in_graph.any() else needs_shapes(CODE)
-    found = growing(evidence)
-    if not found:
+    """Concatenations that begin with the shape that an earlier one produced."""
+    missing = without_shapes(CODE, evidence)
+    if missing:
+        return missing
+    tensors = growing(evidence)
+    if not tensors:
         return None
-    calls = np.concatenate([growth.calls for growth in found])
-    high = evidence.calls.ns[calls] * np.concatenate([growth.old for growth in found])
+    calls = np.concatenate([growth.calls for growth in tensors])
+    high = evidence.calls.ns[calls] * np.concatenate([growth.old for growth in tensors])
     low = np.maximum(high - MORE_LAUNCHES * path_of(evidence).host_per_launch, 0.0)
     return about_calls(
         evidence,
         CODE,
         TITLE,
         (calls, low, high),
-        where=places(evidence, [growth.calls for growth in found]),
+        where=places(evidence, [growth.calls for growth in tensors]),
         certainty="high" if len(calls) >= 4 else "medium",
         treatments=["preallocate"],
-        facts=[_fact(evidence, growth) for growth in found],
+        facts=[_fact(evidence, growth) for growth in tensors],
     )
 
 
@@ -84,6 +85,6 @@ def _fact(evidence: Evidence, growth: Growth) -> str:
     count, ns = evidence.steps.count, evidence.calls.ns[growth.calls]
     return (
         f"{units.a_step(len(growth.calls) / count, 'concatenation')}, dimension {growth.dimension} from {growth.first} "
-        f"to {growth.last}: {units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, "
-        f"{units.percent(float((ns * growth.old).sum() / max(ns.sum(), 1.0)))} of it to copy what was there"
+        f"to {growth.last}: {of_step(evidence, float(ns.sum()) / count)}, "
+        f"{units.percent(float((ns * growth.old).sum() / max(ns.sum(), 1.0)))} of it to copy what was there before"
     )

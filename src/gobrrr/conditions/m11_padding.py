@@ -45,25 +45,26 @@ from gobrrr import units
 from gobrrr.analysis.detect.padding import padding
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import about_calls, needs_shapes, shapes_known
+from gobrrr.conditions.common import about_calls, needs_live, of_step, without_shapes
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M11"
 TITLE = "work on padding"
 
 LEAST_PADDING = 0.1
-"""Less than this is left by most ways of batching by length."""
+"""The least share of padding: most ways of batching by length leave less; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """The share of padding in ids and masks, of the work that grows with the positions."""
+    """Padding in ids and masks, and the work that grows with the number of positions."""
     if evidence.profile.uses is None:
-        return NotChecked(code=CODE, needs="a live run: gobrrr diagnose file.py:step")
+        return needs_live(CODE)
     seen = padding(evidence)
     if seen is None or seen.share < LEAST_PADDING:
         return None
-    if not shapes_known(evidence):
-        return needs_shapes(CODE)
+    missing = without_shapes(CODE, evidence)
+    if missing:
+        return missing
     ns, count = evidence.calls.ns[seen.calls], evidence.steps.count
     high, low = ns * seen.share, np.zeros(len(ns))
     total = float(ns.sum()) / count
@@ -82,7 +83,6 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"{units.percent(seen.share)} of {units.count(seen.tokens)} positions hold padding ({seen.said.op})"
             + (", and masks or targets say the same" if seen.agrees else ""),
-            f"calls with a size of all positions or of a sequence take {units.duration(total)} of "
-            f"{units.duration(evidence.wall_ns)}",
+            f"calls with a size of all positions or of a sequence take {of_step(evidence, total)}",
         ],
     )

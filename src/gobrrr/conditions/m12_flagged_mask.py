@@ -48,47 +48,47 @@ from gobrrr.analysis.detect.flagged_masks import Flagged, flagged_masks
 from gobrrr.analysis.findings.claims import F8, Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.contractions import peak_of
-from gobrrr.conditions.common import MOST_PLACES, about_calls
+from gobrrr.conditions.common import MOST_PLACES, about_calls, needs_live
 from gobrrr.conditions.m02_attention import FUSED_SHARE
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M12"
-TITLE = "a mask as a tensor in attention where a flag says the same"
+TITLE = "an attention mask tensor that a flag could replace"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Masks that hide nothing or what `is_causal` hides, in attention that a fused kernel computes."""
+    """Masks in fused attention that hide nothing, or what `is_causal=True` hides."""
     if evidence.profile.uses is None:
-        return NotChecked(code=CODE, needs="a live run: gobrrr diagnose file.py:step")
-    told = flagged_masks(evidence)
-    if not told:
+        return needs_live(CODE)
+    masks = flagged_masks(evidence)
+    if not masks:
         return None
-    calls = np.concatenate([flagged.calls for flagged in told])
-    low, high = (np.concatenate([_gain(evidence, flagged, fastest=end) for flagged in told]) for end in (False, True))
+    calls = np.concatenate([flagged.calls for flagged in masks])
+    low, high = (np.concatenate([_gain(evidence, flagged, fastest=end) for flagged in masks]) for end in (False, True))
     return about_calls(
         evidence,
         CODE,
         TITLE,
         (calls, low, high),
-        where=[_place(evidence, flagged) for flagged in told[:MOST_PLACES]],
+        where=[_place(evidence, flagged) for flagged in masks[:MOST_PLACES]],
         certainty="high",
         treatments=["sdpa"],
-        facts=[_fact(evidence, flagged) for flagged in told[:MOST_PLACES]],
+        facts=[_fact(evidence, flagged) for flagged in masks[:MOST_PLACES]],
     )
 
 
 def _gain(evidence: Evidence, flagged: Flagged, *, fastest: bool) -> F8:
-    """What each call may lose without the mask."""
+    """Ns that each call saves without the mask."""
     ns = evidence.calls.ns[flagged.calls]
     if not evidence.device.fused_attention:
         return ns * (1.0 - flagged.share) * fastest
     then = np.array([_then(evidence, call, flagged.share) for call in flagged.calls.tolist()])
-    left: F8 = np.maximum(ns - then / (1.0 if fastest else FUSED_SHARE), 0.0)
-    return left
+    saved: F8 = np.maximum(ns - then / (1.0 if fastest else FUSED_SHARE), 0.0)
+    return saved
 
 
 def _then(evidence: Evidence, call: int, share: float) -> float:
-    """Nanoseconds of the scores that are seen at the matrix peak; all of the call's time where that is not known."""
+    """Ns of the scores that are not hidden, at the matrix peak; all of the call's time if the peak is not known."""
     work = evidence.group_of(call).work
     peak = peak_of(evidence, work.matrix_dtype or "")
     if peak is None or not work.matrix_flop:
@@ -106,4 +106,4 @@ def _place(evidence: Evidence, flagged: Flagged) -> Place:
 def _fact(evidence: Evidence, flagged: Flagged) -> str:
     ns = float(evidence.calls.ns[flagged.calls].sum()) / evidence.steps.count
     hides = "hides nothing" if flagged.share == 1.0 else "hides what is_causal=True hides, and nothing else"
-    return f"the mask {flagged.use.shapes} {hides}: the attention that is given it takes {units.duration(ns)} a step"
+    return f"the mask {flagged.use.shapes} {hides}: attention with it takes {units.duration(ns)} a step"

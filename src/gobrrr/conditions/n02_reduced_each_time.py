@@ -59,20 +59,20 @@ TITLE = "gradients reduced on every micro-batch"
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Collectives that repeat with the forward passes of a step."""
-    times = micro_batches(evidence)
+    batches = micro_batches(evidence)
     collectives = rows_within(evidence, REDUCES)
-    if times < 2 or not repeats(evidence, collectives, times):
+    if batches < 2 or not repeats(evidence, collectives, batches):
         return None
-    share = (times - 1) / times
+    share = (batches - 1) / batches
     high, claim = _exposed(evidence, share)
-    each = len(collectives) / evidence.recorded_steps.count
+    per_step = len(collectives) / evidence.recorded_steps.count
     facts = [
-        f"{times} forward passes to a step of the optimizer, and {units.a_step(each, 'collective')}, "
-        f"{units.count(each / times)} after each",
-        f"{units.count(each * share)} of them move sums that the next one moves again",
+        f"{batches} forward passes for each step of the optimizer, and {units.a_step(per_step, 'collective')}: "
+        f"{units.count(per_step / batches)} after each pass",
+        f"{units.count(per_step * share)} of them move sums that a later one moves again",
     ]
     row = int(collectives[0])
-    place = Place(op=evidence.events.name_of(row), source=evidence.source(row), count=each, ns=high)
+    place = Place(op=evidence.events.name_of(row), source=evidence.source(row), count=per_step, ns=high)
     return finding(
         evidence, CODE, TITLE, where=[place], at_stake=(0.0, high), claim=claim, certainty="medium",
         treatments=["no-sync"], facts=facts,
@@ -80,7 +80,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _exposed(evidence: Evidence, share: float) -> tuple[float, Claim]:
-    """(what could go of a step, what it rests on)."""
+    """(the ns of a step that can be saved, the claim behind them)."""
     if not evidence.device.asynchronous:
         rows = evidence.events.of(Kind.ANNOTATION, Kind.OP)
         wire = np.array([name.startswith(("gloo:", "mpi:", "ucc:")) for name in evidence.events.names], dtype=bool)

@@ -54,7 +54,9 @@ from gobrrr.model.frame_names import FROM_LIBRARY
 CODE = "N03"
 TITLE = "ranks wait at a barrier in every step"
 _FRAME = re.compile(rf"{FROM_LIBRARY}torch/distributed/distributed_c10d\.py\(\d+\): (monitored_)?barrier$")
+"""Frames of the barrier, as the profiler names them."""
 OPERATIONS = ("c10d::barrier", "gloo:barrier")
+"""The barrier's operation, and the backend's own record of it."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -69,9 +71,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gaps = np.flatnonzero(idle > 0)
     high = float(idle.sum()) / count
     facts = [
-        f"{units.a_step(len(operations) / count, 'barrier')}: they hold the host for {units.duration(high)} while "
+        f"{units.a_step(len(operations) / count, 'barrier')}: the host waits there for {units.duration(high)} while "
         "nothing computes",
-        "how much of it is this rank's own lead can't be told from one rank",
+        "one rank does not show how far ahead of the others it is",
     ]
     row = int(operations[0])
     place = Place(op=evidence.events.name_of(row), source=evidence.source(row), count=len(operations) / count, ns=high)
@@ -87,10 +89,10 @@ def _operations(evidence: Evidence) -> I8:
     events, steps = evidence.replayed, evidence.steps
     rows = events.of(Kind.OP, Kind.ANNOTATION)
     rows = rows[(events.end_ns[rows] > steps.start) & (events.start_ns[rows] < steps.stop)]
-    found = rows
+    barriers = rows
     for name in OPERATIONS:
-        wanted = np.array([one == name for one in events.names] or [False], dtype=bool)
-        found = rows[wanted[events.name[rows]]]
-        if len(found):
+        wanted = np.array([other == name for other in events.names] or [False], dtype=bool)
+        barriers = rows[wanted[events.name[rows]]]
+        if len(barriers):
             break
-    return found
+    return barriers

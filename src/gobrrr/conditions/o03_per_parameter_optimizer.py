@@ -72,17 +72,17 @@ from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O03"
-TITLE = "the optimizer works parameter by parameter"
-TITLE_GROUPS = "the optimizer works group by group, and has many groups of parameters"
+TITLE = "the optimizer updates one parameter at a time"
+TITLE_GROUPS = "the optimizer has many parameter groups and updates one at a time"
 
 SINGLE = 0.8
-"""Share of the calls that take one parameter; the foreach form has a few of those as well."""
+"""The least share of the calls that take one parameter: the foreach form has a few of those as well; chosen."""
 
 KEPT = 0.5
-"""Share of the idle time that the foreach form may keep."""
+"""Share of the idle time that the foreach form may keep; chosen, not measured."""
 
 MANY_GROUPS = 16
-"""With fewer groups the calls are few; weights with and without decay on two devices in two types are eight."""
+"""The least number of groups reported: weights with and without decay, on two devices, in two types are eight."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -104,7 +104,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     path, ranked = path_of(evidence), Counter(names).most_common(MOST_PLACES)
     busy = float(events.duration_ns[links.device[seen.work]].sum()) / count
     device = evidence.device
-    rest = f"{device.idles_for} {units.duration(idle)} {'in front of' if device.asynchronous else 'beside'}"
+    rest = f"{device.idles_for} {units.duration(idle)} {'before' if device.asynchronous else 'beside'}"
     low, high = path.host_saving(KEPT * idle, idle)
     if device.asynchronous:  # the host launches the next one meanwhile: their time goes with its own
         calls, own = _ramps(evidence, seen.work)
@@ -134,13 +134,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> Found | None:
-    """`ns`: of each idle stretch, what one group would not have."""
+    """The finding about many groups. `ns`: what a single group would save of each idle stretch."""
     events = evidence.events
-    names = Counter(events.name_of(row) for row in evidence.priced.links.op[work].tolist())
-    name = max((one for one in names if any(part in one for part in LISTS)), key=lambda one: names[one], default=None)
+    counts = Counter(events.name_of(row) for row in evidence.priced.links.op[work].tolist())
+    lists = [name for name, _ in counts.most_common() if any(part in name for part in LISTS)]
+    where = next(iter(lists or counts), None)
     idle = float(ns.sum()) / evidence.steps.count
-    taken = evidence.device.idles_for
-    where = name if name is not None else next(iter(names), None)
     return finding(
         evidence,
         CODE,
@@ -152,28 +151,28 @@ def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> Fo
         treatments=["fewer-groups"],
         facts=[
             f"one step of the optimizer makes {groups} calls of the same kind, one for each group of parameters",
-            f"{taken} {units.duration(idle)} a step that one group would not need",
+            f"{evidence.device.idles_for} {units.duration(idle)} a step that a single group would not need",
         ],
     )
 
 
 def _place(evidence: Evidence, work: I8, name: str, count: float) -> Place:
-    """The updates of one name: the program's line that steps the optimizer."""
+    """The place of the updates of one name: the program's line that calls the optimizer."""
     rows = (row for row in evidence.priced.links.op[work].tolist() if evidence.events.name_of(row) == name)
     return Place(op=name, source=evidence.source(next(rows)), count=count)
 
 
 def _ramps(evidence: Evidence, work: I8) -> tuple[I8, F8]:
-    """(the updates' calls behind which the device waits for the host, launch and ramp of each, ns), on a GPU.
+    """(the updates' calls after which a GPU waits for the host, ns of launch latency and ramp-up of each).
 
-    The passes over the parameters are the chains' (M01).
+    Their memory traffic is M01's.
     """
     calls = np.flatnonzero(np.isin(evidence.calls.first, work) & ~queued(evidence))
     return calls, np.minimum(evidence.calls.ns[calls], FIXED_NS)
 
 
 def _beyond_one_pass(evidence: Evidence, work: I8) -> tuple[I8, F8]:
-    """(the updates' calls, what each takes beyond its part of one fused pass, ns), on a CPU."""
+    """(the updates' calls on a CPU, ns of each beyond its part of one fused pass)."""
     calls = np.flatnonzero(np.isin(evidence.calls.first, work))
     kept = FUSED_PASSES * np.nan_to_num(evidence.calls.floor_ns[calls], nan=np.inf)
     return calls, np.maximum(evidence.calls.ns[calls] - kept, 0.0)

@@ -61,7 +61,7 @@ from gobrrr.analysis.events.ratios import share
 from gobrrr.analysis.findings.claims import Claim, Found, of_gaps, outside
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import frames
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_live
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import Collector
 
@@ -69,20 +69,20 @@ CODE = "O07"
 TITLE = "garbage collection pauses the step"
 
 ENOUGH = 3
-"""With runs in fewer steps than this their mean says little about the steps to come."""
+"""With runs in fewer steps their mean says little about later steps; chosen, not measured."""
 
 STALL_NS = 10_000_000
-"""So long a run is worth naming, even if it was the only one."""
+"""A run of this length is worth reporting, even if it was the only one; chosen, not measured."""
 
 CAUSES = (COLLECTING, PYTHON, LAUNCHING)
-"""Where a pause of each step lies, as the profiler records no event for it."""
+"""The causes of idle time that may contain a pause: the profiler records no event for it."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """What the collector took of the steps without the profiler."""
+    """The collector's time in the steps without the profiler."""
     collector = evidence.profile.collector
     if collector is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
+        return needs_live(CODE)
     if not collector.runs:
         return None
     ns, low = _counted(collector, stalls=True), _counted(collector, stalls=False)
@@ -100,15 +100,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _counted(collector: Collector, *, stalls: bool) -> float:
-    """Nanoseconds a step in the generations that ran in enough steps; with `stalls` also in the long runs of others."""
+    """Ns a step of the generations that ran in enough steps; with `stalls` also of the long runs of others."""
     steps: dict[int, set[int]] = defaultdict(set)
     for run in collector.runs:
         steps[run.generation].add(run.step)
-    often = {generation for generation, seen in steps.items() if len(seen) >= ENOUGH}
     taken = (
-        collection.ns
-        for collection in collector.runs
-        if collection.generation in often or (stalls and collection.ns >= STALL_NS)
+        run.ns for run in collector.runs if len(steps[run.generation]) >= ENOUGH or (stalls and run.ns >= STALL_NS)
     )
     return share(sum(taken), collector.steps) or 0.0
 
@@ -122,7 +119,7 @@ def _per_step(collector: Collector) -> list[float]:
 
 
 def _claim(evidence: Evidence, collector: Collector, high: float, low: float) -> Claim:
-    """What the median step holds lies in its idle stretches; the rest is in none of the analysed steps."""
+    """The median step's pauses lie in its idle stretches; the rest is in none of the analysed steps."""
     count, gaps = evidence.steps.count, evidence.budget.gaps
     ns = gaps.of(*CAUSES).astype(np.float64)
     inside = min(median(_per_step(collector)) * count, high * count, float(ns.sum()))
@@ -135,11 +132,11 @@ def _facts(collector: Collector) -> list[str]:
     runs, steps = collector.runs, collector.steps
     hit = len({run.step for run in runs})
     generations = Counter(run.generation for run in runs)
-    told = ", ".join(f"{count} of generation {generation}" for generation, count in sorted(generations.items()))
+    counts = ", ".join(f"{count} of generation {generation}" for generation, count in sorted(generations.items()))
     longest = max(runs, key=lambda run: run.ns)
     facts = [
         f"{units.things(len(runs), 'run')} of the collector in {units.count(hit)} of {units.things(steps, 'step')} "
-        f"({told}), {units.duration(collector.ns_per_step)} a step in the mean",
+        f"({counts}), {units.duration(collector.ns_per_step)} a step on average",
         f"the longest took {units.duration(longest.ns)}, of generation {longest.generation}",
     ]
     if collector.tracked is not None:
@@ -147,13 +144,13 @@ def _facts(collector: Collector) -> list[str]:
     rare = len({run.step for run in runs if run.generation == longest.generation})
     if rare < ENOUGH:
         facts.append(
-            f"generation {longest.generation} ran in {units.count(rare)} of the steps: how often it does is a guess"
+            f"generation {longest.generation} ran in {units.count(rare)} of the steps: its mean cost is a guess"
         )
     return facts
 
 
 def _places(evidence: Evidence) -> list[Place]:
-    """Where the program itself collects, if a frame shows it."""
+    """The lines where the program itself collects, if frames show them."""
     rows = frames(evidence, lambda name: name == "<built-in function collect>" or name.endswith("gc.collect"))
     lines = Counter(evidence.source(int(row)) for row in rows)
     count = evidence.steps.count

@@ -19,7 +19,7 @@ deterministic algorithms the finding names the line that switches them on.
     variables                 [0, launching and Python]
     blocking launches         [0, min(device, host)]: with them W = host + device, without at least the larger of both
     deterministic algorithms  [filling new memory, that + what operations with another algorithm take above their floor]
-    warnings of waits         [0, the time in Python's warnings]
+    synchronization warnings  [0, the time in Python's warnings]
 
 ## What helps
 
@@ -49,7 +49,7 @@ from __future__ import annotations
 
 from gobrrr.analysis.findings.claims import NOTHING, Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import finding
+from gobrrr.conditions.common import finding, needs_live
 from gobrrr.conditions.debug_costs import costs
 from gobrrr.model.diagnosis import NotChecked, Place
 
@@ -58,22 +58,22 @@ TITLE = "debug features are on"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """What the features that are on cost together."""
+    """The cost of all features that are on."""
     switches = evidence.profile.switches
     if switches is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    seen = sorted(costs(evidence, switches), key=lambda cost: -cost.high)
-    if not seen:
+        return needs_live(CODE)
+    features = sorted(costs(evidence, switches), key=lambda cost: -cost.high)
+    if not features:
         return None
-    low = sum(cost.low for cost in seen)
+    low = sum(cost.low for cost in features)
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[Place(op=cost.name, source=cost.source, ns=cost.high) for cost in seen],
-        at_stake=(low, sum(cost.high for cost in seen)),
-        claim=sum((cost.claim for cost in seen), NOTHING),
+        where=[Place(op=cost.name, source=cost.source, ns=cost.high) for cost in features],
+        at_stake=(low, sum(cost.high for cost in features)),
+        claim=sum((cost.claim for cost in features), NOTHING),
         certainty="high" if low > 0 else "medium",
         treatments=["debug-off"],
-        facts=[*(cost.fact for cost in seen), f"to switch off: {'; '.join(cost.how for cost in seen)}"],
+        facts=[*(cost.fact for cost in features), f"to switch off: {'; '.join(cost.how for cost in features)}"],
     )

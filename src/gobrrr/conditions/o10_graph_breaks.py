@@ -58,7 +58,7 @@ from collections import Counter
 from gobrrr import units
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_live
 from gobrrr.conditions.in_pieces import pieces_of
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import GraphBreak
@@ -67,14 +67,19 @@ CODE = "O10"
 TITLE = "graph breaks"
 
 BY_DESIGN = re.compile(r"\.backward\(\)|torch\._dynamo\.graph_break\(\)|\bOptimizer\.|torch\.compiler\.disable")
+"""Reasons of breaks that the compiler makes by design, or the program asks for."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """What the functions that break might lose to Python and to chains that are not fused."""
+    """What graph breaks may cost: Python in the functions that break, and chains that are not fused."""
     compiled = evidence.profile.compiled
     if compiled is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    breaks = [one for one in compiled.breaks if one.source is not None and not BY_DESIGN.search(one.reason)]
+        return needs_live(CODE)
+    breaks = [
+        graph_break
+        for graph_break in compiled.breaks
+        if graph_break.source is not None and not BY_DESIGN.search(graph_break.reason)
+    ]
     if not breaks:
         return None
     lines = Counter[str]()

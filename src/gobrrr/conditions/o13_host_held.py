@@ -59,50 +59,49 @@ from gobrrr.analysis.findings.claims import NO_CALLS, Claim, Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.holding import Holder, claim_of, holders
 from gobrrr.analysis.savings.effects import claimed
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames
 from gobrrr.model.diagnosis import Finding, NotChecked, Place
 
 CODE = "O13"
-TITLE = "the host is held by other work than launching"
-TITLE_OWN = "the program's own Python holds the host"
-TITLE_WAITS = "the host waits, and not for the device"
+TITLE = "the host is busy with work other than launching"
+TITLE_OWN = "the program's own Python keeps the host busy"
+TITLE_WAITS = "the host waits for something other than the device"
 TREATMENT = "free-host"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Lines whose calls hold the host while the device idles."""
+    """Lines whose calls keep the host busy or waiting while the device idles."""
     if not evidence.profile.frames:
-        return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
-    steps = evidence.steps.count
-    found = holders(evidence)
-    if not found:
+        return needs_frames(CODE)
+    lines = holders(evidence)
+    if not lines:
         return None
-    claim = claim_of(evidence, found)
-    idle = claim.total / steps
-    known = any(holder.kind is not None for holder in found)
+    claim = claim_of(evidence, lines)
+    idle = claim.total / evidence.steps.count
+    known = any(holder.kind is not None for holder in lines)
     return finding(
         evidence,
         CODE,
-        _title(found),
-        where=[_place(evidence, holder) for holder in found[:MOST_PLACES]],
+        _title(lines),
+        where=[_place(evidence, holder) for holder in lines[:MOST_PLACES]],
         at_stake=(0.0, min(_gone(evidence, claim), idle)),
         claim=claim,
         certainty="high",
         treatments=[TREATMENT] if known else [],
-        facts=[*(_fact(evidence, holder) for holder in found[:MOST_PLACES]), *_unknown(found)],
+        facts=[*(_fact(evidence, holder) for holder in lines[:MOST_PLACES]), *_unknown(lines)],
     )
 
 
-def _title(found: list[Holder]) -> str:
-    """What most of it is, where that is known."""
-    half = sum(holder.total for holder in found) / 2
-    if sum(holder.total for holder in found if holder.kind is not None and holder.kind.waits) > half:
+def _title(lines: list[Holder]) -> str:
+    """The title for what takes more than half of the time, if that is known."""
+    half = sum(holder.total for holder in lines) / 2
+    if sum(holder.total for holder in lines if holder.kind is not None and holder.kind.waits) > half:
         return TITLE_WAITS
-    return TITLE_OWN if sum(holder.total for holder in found if holder.own) > half else TITLE
+    return TITLE_OWN if sum(holder.total for holder in lines if holder.own) > half else TITLE
 
 
 def _gone(evidence: Evidence, claim: Claim) -> float:
-    """What a step is shorter by, replayed without the host time that is claimed."""
+    """By how much a step gets shorter, replayed without the host time that is claimed."""
     if not evidence.replayable:
         return claim.total / evidence.steps.count
     whole = Claim(claim.unit, claim.ns, claim.ns)
@@ -124,15 +123,15 @@ def _place(evidence: Evidence, holder: Holder) -> Place:
 def _fact(evidence: Evidence, holder: Holder) -> str:
     ns = holder.total / evidence.steps.count
     unknown = (
-        "is Python of the program itself" if holder.own else "holds the host; what it does, or waits for, is not known"
+        "is Python of the program itself" if holder.own else "keeps the host busy or waiting; what it does is not known"
     )
     does = holder.kind.does if holder.kind is not None else unknown
-    at = f" ({holder.source})" if holder.source else ""
-    return f"{holder.what}{at} {does}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it"
+    source = f" ({holder.source})" if holder.source else ""
+    return f"{holder.what}{source} {does}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it"
 
 
-def _unknown(found: list[Holder]) -> list[str]:
-    """Why there is no remedy for a part of it."""
-    if all(holder.kind is not None for holder in found):
+def _unknown(lines: list[Holder]) -> list[str]:
+    """Why a part of it has no remedy."""
+    if all(holder.kind is not None for holder in lines):
         return []
-    return ["no remedy is known for what has no kind: a profile of that function shows its lines"]
+    return ["no remedy is known for a function of no known kind: a line profiler shows where its time goes"]

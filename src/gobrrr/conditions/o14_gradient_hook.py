@@ -51,43 +51,39 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.gradient_hooks import Hook, gradient_hooks, inner_operations
 from gobrrr.analysis.host.holding import LEAST, WITHIN
 from gobrrr.analysis.host.host_kinds import called
-from gobrrr.conditions.common import MOST_PLACES, finding, short_op
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames, short_op
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "O14"
-TITLE = "a hook on gradients holds the step"
+TITLE = "a gradient hook takes much of the step"
 MOST_CALLED = 2
-"""Operations that are named of a hook."""
+"""Operations that are named for each hook; chosen for one screen."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Hooks that have a tenth of the step."""
+    """Hooks that take a tenth of the step or more."""
     if not evidence.profile.frames:
-        return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
-    told = [
-        gradient_hook
-        for gradient_hook in gradient_hooks(evidence)
-        if gradient_hook.spent.ns >= LEAST * evidence.wall_ns
-    ]
-    if not told:
+        return needs_frames(CODE)
+    hooks = [hook for hook in gradient_hooks(evidence) if hook.spent.ns >= LEAST * evidence.wall_ns]
+    if not hooks:
         return None
     gap_ns, call_ns = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
-    for hook in told:
+    for hook in hooks:
         gap_ns += hook.spent.gap_ns
         call_ns[hook.spent.calls] += hook.spent.call_ns
     gaps, calls = np.flatnonzero(gap_ns), np.flatnonzero(call_ns)
-    total = sum(one.spent.ns for one in told)
+
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in told[:MOST_PLACES]],
-        at_stake=(0.0, total),
+        where=[_place(evidence, hook) for hook in hooks[:MOST_PLACES]],
+        at_stake=(0.0, sum(hook.spent.ns for hook in hooks)),
         claim=of_gaps(evidence, gaps, gap_ns[gaps], np.zeros(len(gaps)), causes=WITHIN)
         + of_calls(calls, np.zeros(len(calls)), np.minimum(call_ns, evidence.calls.ns)[calls]),
         certainty="high",
         treatments=["lighter-hook"],
-        facts=[_fact(evidence, one) for one in told[:MOST_PLACES]],
+        facts=[_fact(evidence, hook) for hook in hooks[:MOST_PLACES]],
     )
 
 
@@ -99,7 +95,7 @@ def _fact(evidence: Evidence, hook: Hook) -> str:
     inside = ", ".join(
         f"{short_op(name)} ({units.duration(ns)})" for name, ns in inner_operations(evidence, hook)[:MOST_CALLED]
     )
-    calls = f"; most of its operations' time: {inside}" if inside else ""
+    calls = f"; most of its time in operations: {inside}" if inside else ""
     return (
         f"{called(hook.name)} is called {units.a_step(len(hook.rows) / evidence.steps.count, 'time')} in the backward "
         f"pass: {units.duration(hook.spent.ns)}, {units.percent(hook.spent.ns / evidence.wall_ns)} of the step{calls}"

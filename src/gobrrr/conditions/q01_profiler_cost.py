@@ -49,7 +49,7 @@ CODE = "Q01"
 TITLE = "the profiler inflates this trace"
 
 INFLATED = 1.25
-"""Recorded over estimated wall. The estimate's interval may be a quarter wide (docs/design.md, section 10)."""
+"""The least ratio of recorded to estimated time: the estimate may be off by a quarter (docs/design.md, section 10)."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -63,11 +63,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     kinds = ((Kind.OP, "operations"), (Kind.RUNTIME, "driver calls"), (Kind.PYTHON, "Python frames"))
     inside = (events.start_ns >= (steps.begins[0] if steps.begins else steps.start)) & (events.start_ns < steps.stop)
     counts = [(int(np.count_nonzero(inside & (events.kind == kind))) / steps.count, word) for kind, word in kinds]
-    switches = ", ".join(sorted(evidence.profile.meta.recorded)) or "no switch that the trace names"
+    switches = ", ".join(sorted(evidence.profile.meta.recorded)) or "none that the trace names"
     facts = [
-        f"a step was recorded with {units.duration(recorded)}; without the profiler it is estimated to take "
+        f"a recorded step takes {units.duration(recorded)}; without the profiler it is estimated to take "
         f"{units.duration(estimated)}",
         f"recorded in a step: {', '.join(f'{units.count(number)} {word}' for number, word in counts if number)}",
-        f"switched on: {switches}",
+        f"profiler options that were on: {switches}",
     ]
     return about_measurement(CODE, TITLE, facts, [], [])

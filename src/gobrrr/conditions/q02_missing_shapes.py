@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     share = float(evidence.calls.ns[owned].sum()) / max(float(evidence.calls.ns.sum()), 1.0)
     facts = [
         f"{units.a_step(int(owned.sum()) / evidence.steps.count, 'call')} of operations, "
-        f"{units.percent(share)} of the device time of compute; none has shapes",
-        f"{units.percent(covered(evidence))} of the device's compute time has a known least time",
+        f"{units.percent(share)} of the device's compute time; none has shapes",
+        f"the least time is known for {units.percent(covered(evidence))} of the device's compute time",
     ]
     return about_measurement(CODE, TITLE, facts, ["record-shapes"], [])

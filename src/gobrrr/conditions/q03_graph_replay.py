@@ -45,7 +45,7 @@ CODE = "Q03"
 TITLE = "graph replays carry no operations"
 
 LEAST_REPLAYED = 0.05
-"""Less of the device time changes no verdict."""
+"""The least share of the device time that is reported: less changes no verdict; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -61,6 +61,6 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     facts = [
         f"{units.things(int(inside.sum()) / count, 'kernel')} and copies a step, {units.percent(replayed / total)} of "
         f"the device time, come from {units.things(len(np.unique(links.launch[inside])) / count, 'graph launch')}",
-        "they have no operations, shapes or modules: nothing is said about them",
+        "the trace has no operations, shapes or modules for them: nothing is reported about them",
     ]
     return about_measurement(CODE, TITLE, facts, ["eager-trace"], [])

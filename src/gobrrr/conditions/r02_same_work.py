@@ -62,59 +62,61 @@ from gobrrr.analysis.detect.again import Repeated, repeated
 from gobrrr.analysis.detect.weights import repeated_casts
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, finding, short_op
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_live, short_op
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "R02"
-TITLE = "the same work again"
+TITLE = "the same result computed again"
 TREATMENT = "compute-once"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Operations whose results had been there before, by place."""
+    """Operations that compute a result again, by place."""
     if evidence.profile.seen is None or evidence.profile.seen.again is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    found = repeated(evidence, "steps", "turns")
-    if not found:
+        return needs_live(CODE)
+    results = repeated(evidence, "steps", "turns")
+    if not results:
         return None
     casts = repeated_casts(evidence).calls  # M06's
-    calls = np.setdiff1d(np.concatenate([one.calls for one in found]), casts)
+    calls = np.setdiff1d(np.concatenate([result.calls for result in results]), casts)
     ns = evidence.calls.ns[calls]
     gone = vanishing(evidence, calls, ns, ns)
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        where=[_place(evidence, result) for result in results[:MOST_PLACES]],
         at_stake=gone.at_stake,
         claim=gone.claim,
         gone=calls,
         certainty="high",
         treatments=[TREATMENT],
         facts=[
-            *(_fact(evidence, one) for one in found[:MOST_PLACES]),
-            f"{units.duration(gone.device_ns)} a step for them, and {units.duration(gone.idle_ns)} to launch them",
+            *(_fact(evidence, result) for result in results[:MOST_PLACES]),
+            f"they take {units.duration(gone.device_ns)} a step, and {units.duration(gone.idle_ns)} to launch them",
         ],
     )
 
 
-def _place(evidence: Evidence, one: Repeated) -> Place:
-    steps, again = evidence.steps.count, one.again
-    return Place(op=again.op, module=again.module, source=again.source, count=len(one.calls) / steps, ns=one.ns / steps)
+def _place(evidence: Evidence, result: Repeated) -> Place:
+    again = result.again
+    count, ns = (amount / evidence.steps.count for amount in (len(result.calls), result.ns))
+    return Place(op=again.op, module=again.module, source=again.source, count=count, ns=ns)
 
 
 OF = {
     "numbers": "shapes and constants",
-    "weights": "weights that stay as they are",
-    "tensors": "tensors that hold the same",
+    "weights": "weights that do not change",
+    "tensors": "tensors with the same contents",
 }
+"""What the result is computed of, for a reader, by the kind of input."""
 
 
-def _fact(evidence: Evidence, one: Repeated) -> str:
-    again, steps = one.again, evidence.steps.count
+def _fact(evidence: Evidence, result: Repeated) -> str:
+    again = result.again
     what = f"all of {again.module}" if again.whole else f"{short_op(again.op)} and what leads to it"
-    at = f" ({again.source})" if again.source else ""
-    count = units.a_step(len(one.calls) / steps, "operation")
+    source = f" ({again.source})" if again.source else ""
+    count = units.a_step(len(result.calls) / evidence.steps.count, "operation")
     when = "as in the step before" if again.kind == "steps" else f"{again.times} times in a step"
-    return f"{what}{at}: {count} on {OF.get(again.of, again.of)}, computed {when}"
+    return f"{what}{source}: {count} on {OF.get(again.of, again.of)}, computed {when}"

@@ -50,46 +50,47 @@ from gobrrr import units
 from gobrrr.analysis.detect.again import Repeated, repeated
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, about_calls
+from gobrrr.conditions.common import MOST_PLACES, about_calls, needs_live, of_step
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "R03"
-TITLE = "earlier rows computed again in every turn"
+TITLE = "rows of earlier turns computed again in every turn"
 TREATMENT = "kv-cache"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Modules that compute the rows of earlier turns again, by the line that calls them."""
     if evidence.profile.seen is None or evidence.profile.seen.again is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    found = repeated(evidence, "rows")
-    if not found:
+        return needs_live(CODE)
+    modules = repeated(evidence, "rows")
+    if not modules:
         return None
-    calls, low, high = (np.concatenate(parts) for parts in zip(*((o.calls, o.low, o.high) for o in found), strict=True))
+    parts = zip(*((module.calls, module.low, module.high) for module in modules), strict=True)
+    calls, low, high = (np.concatenate(part) for part in parts)
     return about_calls(
         evidence,
         CODE,
         TITLE,
         (calls, low, high),
-        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        where=[_place(evidence, module) for module in modules[:MOST_PLACES]],
         certainty="high",
         treatments=[TREATMENT],
-        facts=[_fact(evidence, one) for one in found[:MOST_PLACES]],
+        facts=[_fact(evidence, module) for module in modules[:MOST_PLACES]],
     )
 
 
-def _place(evidence: Evidence, one: Repeated) -> Place:
-    steps, again = evidence.steps.count, one.again
-    ns = float(evidence.calls.ns[one.calls].sum()) / steps
-    return Place(op=again.op, module=again.module, source=again.source, count=len(one.calls) / steps, ns=ns)
+def _place(evidence: Evidence, module: Repeated) -> Place:
+    steps, again = evidence.steps.count, module.again
+    ns = float(evidence.calls.ns[module.calls].sum()) / steps
+    return Place(op=again.op, module=again.module, source=again.source, count=len(module.calls) / steps, ns=ns)
 
 
-def _fact(evidence: Evidence, one: Repeated) -> str:
-    again = one.again
-    at = f" ({again.source})" if again.source else ""
+def _fact(evidence: Evidence, module: Repeated) -> str:
+    again = module.again
+    source = f" ({again.source})" if again.source else ""
     first, last = again.rows[0], again.rows[-1]
-    ns, what = one.ns / evidence.steps.count, again.module or again.op
     return (
-        f"{what}{at}: {units.things(again.times, 'turn')} with {first[1]} to {last[1]} rows, of which "
-        f"{first[0]} to {last[0]} come out as before: {units.duration(ns)} of {units.duration(evidence.wall_ns)}"
+        f"{again.module or again.op}{source}: {units.things(again.times, 'turn')} with {first[1]} to {last[1]} rows, "
+        f"of which {first[0]} to {last[0]} are the same as before: "
+        f"{of_step(evidence, module.ns / evidence.steps.count)}"
     )

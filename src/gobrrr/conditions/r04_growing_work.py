@@ -80,41 +80,36 @@ IN_TURNS = "backward passes that grow from turn to turn"
 FILLING = "memory that fills from step to step"
 TREATMENT = "let-go"
 AHEAD = 1_000
-"""Steps for which it is said what will be."""
+"""Steps that a forecast looks ahead; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """What rises from step to step or turn to turn, and what is held."""
+    """Work that grows from step to step or turn to turn, and memory that is held."""
     found = grown(evidence)
     if found is None:
         return NotChecked(code=CODE, needs="needs three recorded steps that are marked: profiler.step() in the loop")
     gone, a_step = _vanishing(evidence, found)
     wall = max(evidence.wall_ns, 1.0)
-    later_ns = a_step * AHEAD
     low, high = gone.at_stake if gone is not None else (0.0, 0.0)
     high = min(high, evidence.wall_ns)
-    worth = max(high, later_ns) >= LEAST_SHARE * wall or found.kept
+    worth = max(high, a_step * AHEAD) >= LEAST_SHARE * wall or found.kept
     if not worth and not _fills(evidence, found):
         return None
-    facts = [*_facts(evidence, found), *_ahead(evidence, found, a_step)]
-    made = Finding(
+    title = TITLE if found.rising or found.kept else IN_TURNS
+    growth = Finding(
         code=CODE,
-        title=_title(found) if worth else FILLING,
+        title=title if worth else FILLING,
         where=_places(evidence, found)[:MOST_PLACES],
         at_stake_ns=(min(max(low, 0.0), high), high),
         certainty=_certainty(found) if worth else "medium",
         treatments=[TREATMENT],
-        evidence=facts,
+        evidence=[*_facts(evidence, found), *_ahead(evidence, found, a_step)],
     )
-    return Found(made, gone.claim if gone is not None else NOTHING, NO_CALLS)
-
-
-def _title(found: Grown) -> str:
-    return TITLE if found.rising or found.kept else IN_TURNS
+    return Found(growth, gone.claim if gone is not None else NOTHING, NO_CALLS)
 
 
 def _fills(evidence: Evidence, found: Grown) -> bool:
-    """Whether what is kept will be a part of the memory that counts."""
+    """Whether the memory that is kept will be a considerable part of the device's after `AHEAD` steps."""
     memory = evidence.profile.memory
     if found.filling is None or memory is None or memory.capacity_bytes is None:
         return False
@@ -122,7 +117,7 @@ def _fills(evidence: Evidence, found: Grown) -> bool:
 
 
 def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, float]:
-    """(what the growth takes now, what each step adds to a step), in ns."""
+    """(what the growth costs now, by how many ns each step is longer than the one before)."""
     parts = [(rising.calls, rising.low, rising.high, rising.a_step) for rising in found.rising]
     if found.turns is not None:
         none = np.zeros(len(found.turns.calls))
@@ -133,7 +128,7 @@ def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, floa
     calls, first = np.unique(calls, return_index=True)
     ns = evidence.calls.ns[calls]
     now = vanishing(evidence, calls, ns * low[first], ns * high[first])
-    if not evidence.device.asynchronous:  # the shortest operations have no device work, and still take the host's time
+    if not evidence.device.asynchronous:  # the shortest operations have no device work, but take host time
         host = evidence.replayed.duration_ns
         steps = evidence.recorded_steps.count
         return now, sum(float(host[rising.rows].sum()) / steps / rising.mean * rising.rate for rising in found.rising)
@@ -164,19 +159,19 @@ def _places(evidence: Evidence, found: Grown) -> list[Place]:
         places.append(Place(op=None, source=found.turns.source, count=len(found.turns.lengths), ns=ns))
     held = [Place(op=result.op, source=result.source) for result in found.results]
     if found.hooks is not None:
-        held += [Place(op=None, source=one) for one in found.hooked]
-    known = {place.source for place in places}
-    return [*places, *(place for place in held if place.source not in known)]
+        held += [Place(op=None, source=source) for source in found.hooked]
+    sources = {place.source for place in places}
+    return [*places, *(place for place in held if place.source not in sources)]
 
 
 def _facts(evidence: Evidence, found: Grown) -> list[str]:
     facts = [_of_calls(rising) for rising in found.rising[:MOST_PLACES]]
     if found.nodes is not None:
         rate, now = units.things(found.nodes.rate, "autograd node"), units.count(found.nodes.now)
-        held = f": held by the result of {_made(found)}" if found.results else ""
-        facts.append(f"graphs of earlier steps stay: {rate} more after each step, now {now}{held}")
+        held = f": held by the result of {_operations(found)}" if found.results else ""
+        facts.append(f"graphs of earlier steps are kept: {rate} more after each step, now {now}{held}")
     elif found.filling is not None:
-        facts.append(f"results of earlier steps stay: what {_made(found)} makes is there when the next step has ended")
+        facts.append(f"results of earlier steps are kept: those of {_operations(found)} outlive the next step")
         facts.append(_memory(evidence, found.filling))
     if found.hooks is not None:
         rate, now = units.things(found.hooks.rate, "hook"), units.count(found.hooks.now)
@@ -184,27 +179,27 @@ def _facts(evidence: Evidence, found: Grown) -> list[str]:
     if found.turns is not None:
         lengths = found.turns.lengths
         facts.append(
-            f"{len(lengths)} backward passes in a step, behind forward passes that are alike: "
+            f"{len(lengths)} backward passes in a step, after forward passes that are alike: "
             f"{units.things(lengths[0], 'operation')} in the first, {units.count(lengths[1])} in the second, "
             f"{units.count(lengths[-1])} in the last"
         )
     return facts
 
 
-def _made(found: Grown) -> str:
-    """The operations that make what is kept, with their lines."""
+def _operations(found: Grown) -> str:
+    """The operations whose results are kept, with their lines."""
     return ", ".join(
         dict.fromkeys(f"{short_op(result.op)} ({result.source})" for result in found.results[:MOST_PLACES])
     )
 
 
 def _of_calls(rising: Rising) -> str:
-    at = f" ({rising.source})" if rising.source else ""
+    source = f" ({rising.source})" if rising.source else ""
     what = "call" if rising.counted else "element"
     ahead = units.count(rising.last + rising.rate * AHEAD)
     return (
-        f"{short_op(rising.op)}{at}: {units.things(rising.rate, what)} more in each step, {units.count(rising.last)} "
-        f"in the last recorded one; after {AHEAD:,} more steps {ahead}"
+        f"{short_op(rising.op)}{source}: {units.things(rising.rate, what)} more in each step, "
+        f"{units.count(rising.last)} in the last recorded one; after {AHEAD:,} more steps {ahead}"
     )
 
 
@@ -228,12 +223,12 @@ def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
 
 def _memory(evidence: Evidence, held: Holding) -> str:
     rate, now = held.rate, held.now
-    said = (
+    growth = (
         f"tensors hold {units.bytes_(rate)} more after each step, {units.bytes_(now)} when the profile ended: "
         f"{units.bytes_(now + rate * AHEAD)} after {AHEAD:,} more"
     )
     memory = evidence.profile.memory
     if memory is None or memory.capacity_bytes is None:
-        return said
+        return growth
     left = units.count(max(memory.capacity_bytes - now, 0.0) / rate)
-    return f"{said}, and all of the {units.bytes_(float(memory.capacity_bytes))} after {left}"
+    return f"{growth}, and all of the {units.bytes_(float(memory.capacity_bytes))} after {left}"
