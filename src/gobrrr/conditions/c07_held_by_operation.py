@@ -68,7 +68,7 @@ from gobrrr.conditions.m08_repeated_index_backward import check as of_indices
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "C07"
-TITLE = "one operation takes much of the step"
+TITLE = "one operation that takes much of the step"
 TREATMENT = "other-form"
 
 CLOSER = {"M08": of_indices, "C06": of_convolutions, "M02": of_attention}

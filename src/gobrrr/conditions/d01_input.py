@@ -72,7 +72,7 @@ from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "D01"
-TITLE = "the step waits for input"
+TITLE = "waiting for input"
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             *_loader_facts(evidence),
             f"the device idles for {of_step(evidence, seen.gaps)} before its input is there, "
             f"{_of_that(seen.prepared, seen.gaps)} in loading and host operations",
-            f"copies from the host that nothing overlaps: {units.duration(seen.copies)} a step"
-            + (", from pageable memory" if pageable else ""),
+            *([_copies_fact(seen.copies, pageable)] if seen.copies else []),
             f"the device's other work takes {units.duration(path.busy - seen.copies)} a step: the next bottleneck",
         ],
     )
@@ -128,6 +127,11 @@ def _facts_cpu(evidence: Evidence, seen: _Input, busy: float) -> list[str]:
         f"{_of_that(seen.prepared, seen.gaps)} in loaders and long operations on the host",
         f"the operations of the step compute for {units.duration(busy)}: the next bottleneck",
     ]
+
+
+def _copies_fact(ns: float, pageable: float) -> str:
+    memory = ", from pageable memory" if pageable else ""
+    return f"copies from the host that nothing overlaps: {units.duration(ns)} a step{memory}"
 
 
 def _of_that(part: float, whole: float) -> str:

@@ -59,7 +59,7 @@ from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M08"
 TITLE = "repeated indices in the backward pass of indexing"
-TITLE_FORWARD = "values are added to repeated indices one by one"
+TITLE_FORWARD = "values added to repeated indices one by one"
 
 LEAST_REPEATED = 0.5
 """The least share of values whose index repeats; chosen, not measured."""

@@ -52,7 +52,7 @@ from gobrrr.model.events import I8, Kind
 from gobrrr.model.frame_names import FROM_LIBRARY
 
 CODE = "N03"
-TITLE = "ranks wait at a barrier in every step"
+TITLE = "a barrier in every step"
 _FRAME = re.compile(rf"{FROM_LIBRARY}torch/distributed/distributed_c10d\.py\(\d+\): (monitored_)?barrier$")
 """Frames of the barrier, as the profiler names them."""
 OPERATIONS = ("c10d::barrier", "gloo:barrier")

@@ -81,7 +81,7 @@ from gobrrr.model.events import I8
 
 CODE = "O02"
 TITLE = "host waits for the device"
-TITLE_LOOP = "values are read one by one in a loop"
+TITLE_LOOP = "values read one by one in a loop"
 
 READ = "aten::item"
 """The operation that a loop of reads is shown with."""
@@ -126,7 +126,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     facts = [
         f"the host waits for the device: {units.a_step(count, 'wait')}, in {names}"
         + (f", at {', '.join(lines)}" if lines else ""),
-        f"because of waits the device has nothing to do for {units.duration(drained)} a step",
+        f"the device had nothing to do for {units.duration(drained)} a step because of waits",
         f"without the waits {'the host' if path.host > path.busy else 'the device'} is the next bottleneck",
     ]
     looped = expert_loop(evidence, waits)

@@ -72,8 +72,8 @@ from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O03"
-TITLE = "the optimizer updates one parameter at a time"
-TITLE_GROUPS = "the optimizer has many parameter groups and updates one at a time"
+TITLE = "an optimizer that updates one parameter at a time"
+TITLE_GROUPS = "an optimizer with many parameter groups, updated one at a time"
 
 SINGLE = 0.8
 """The least share of the calls that take one parameter: the foreach form has a few of those as well; chosen."""

@@ -153,7 +153,7 @@ def _facts(evidence: Evidence, loops: list[HostLoop]) -> list[str]:
         same = [loop for loop in loops if loop.loop.source == first.loop.source]
         turns = sum(loop.turns for loop in same) / count
         issued = sum(loop.issued for loop in same) / count
-        where = first.loop.source or f"{evidence.events.name_of(first.loop.row)} counts up"
+        where = first.loop.source or f"{evidence.events.name_of(first.loop.row)} with 0, 1, 2, ... in turn"
         facts += [
             f"{where}: {units.a_step(turns, 'turn')}, {units.things(issued, piece)}, "
             f"{units.count(issued / turns)} a turn",

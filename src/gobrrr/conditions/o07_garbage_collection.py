@@ -66,7 +66,7 @@ from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import Collector
 
 CODE = "O07"
-TITLE = "garbage collection pauses the step"
+TITLE = "garbage collection pauses"
 
 ENOUGH = 3
 """With runs in fewer steps their mean says little about later steps; chosen, not measured."""

@@ -54,7 +54,7 @@ from gobrrr.conditions.debug_costs import costs
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "O08"
-TITLE = "debug features are on"
+TITLE = "debug features left on"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:

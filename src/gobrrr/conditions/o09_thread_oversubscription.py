@@ -66,7 +66,7 @@ from gobrrr.model.work import Tensor, TensorList
 
 CODE = "O09"
 TITLE = "more threads than processors"
-TITLE_SHARED = "threads wait for processors that others have"
+TITLE_SHARED = "threads that wait for processors used by others"
 
 GRAIN = 32_768
 """Elements below which torch does not split an operation (at::internal::GRAIN_SIZE)."""

@@ -63,9 +63,9 @@ from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames
 from gobrrr.model.diagnosis import Finding, NotChecked, Place
 
 CODE = "O13"
-TITLE = "the host is busy with work other than launching"
-TITLE_OWN = "the program's own Python keeps the host busy"
-TITLE_WAITS = "the host waits for something other than the device"
+TITLE = "host time in work other than launching"
+TITLE_OWN = "host time in the program's own Python"
+TITLE_WAITS = "host waits for something other than the device"
 TREATMENT = "free-host"
 
 

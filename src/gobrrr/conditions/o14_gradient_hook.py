@@ -55,7 +55,7 @@ from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames, short_o
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "O14"
-TITLE = "a gradient hook takes much of the step"
+TITLE = "a gradient hook that takes much of the step"
 MOST_CALLED = 2
 """Operations that are named for each hook; chosen for one screen."""
 

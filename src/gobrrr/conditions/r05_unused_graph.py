@@ -61,7 +61,7 @@ from gobrrr.model.events import I8
 from gobrrr.model.tree import outermost
 
 CODE = "R05"
-TITLE = "autograd records a graph that no backward pass uses"
+TITLE = "an autograd graph that no backward pass uses"
 
 LEAST, MOST = 0.3, 2.5
 """The cost of making and freeing a node, as a multiple of an addition of one element without it (1.65 us). A chain of
