@@ -119,20 +119,20 @@ def _saving(evidence: Evidence, order: Order) -> tuple[F8, F8]:
 
 def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
     """The places, with those of one operation, line and shapes added up."""
-    seen: dict[tuple[object, ...], Place] = {}
+    by_place: dict[tuple[object, ...], Place] = {}
     count = evidence.steps.count
     for order in ranked:
         place = evidence.place(np.array(order.calls))
         op = CALLED.get(order.kind, place.op)
         key = op, place.source, place.shapes
-        before = seen.get(key)
+        before = by_place.get(key)
         times, ns = (before.count or 0.0, before.ns or 0.0) if before else (0.0, 0.0)
         total = float(evidence.calls.ns[list(order.calls)].sum()) / count
-        seen[key] = Place(
+        by_place[key] = Place(
             op=op, module=place.module, source=place.source, shapes=place.shapes,
             count=times + 1 / count, ns=ns + total,
         )  # fmt: skip
-    return list(seen.values())[:MOST_PLACES]
+    return list(by_place.values())[:MOST_PLACES]
 
 
 def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:

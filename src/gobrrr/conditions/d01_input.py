@@ -87,12 +87,12 @@ class _Input:
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Idle time before input copies and in loaders."""
-    seen = _measure(evidence)
+    waiting = _measure(evidence)
     wall = evidence.wall_ns
-    if seen.prepared < LEAST_SHARE * wall:
+    if waiting.prepared < LEAST_SHARE * wall:
         return None
     path = path_of(evidence)
-    low, high = seen.prepared, min(seen.gaps + seen.copies, path.idle + seen.copies)
+    low, high = waiting.prepared, min(waiting.gaps + waiting.copies, path.idle + waiting.copies)
     pageable = _pageable(evidence)
     gaps = input_stretches(evidence)
     length = (evidence.budget.gaps.stop - evidence.budget.gaps.start)[gaps].astype(np.float64)
@@ -102,29 +102,30 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         TITLE,
         where=_places(evidence),
         at_stake=(low - path.spread.down, max(low, high)),
-        claim=of_gaps(evidence, gaps, length, seen.by_gap) + of_work(evidence, inward_copies(evidence), certain=False),
-        certainty="high" if seen.prepared >= 0.1 * wall else "medium",
+        claim=of_gaps(evidence, gaps, length, waiting.by_gap)
+        + of_work(evidence, inward_copies(evidence), certain=False),
+        certainty="high" if waiting.prepared >= 0.1 * wall else "medium",
         treatments=[
             "dataloader-workers" if indexed(evidence) is None else "index-batch",
             *([] if pageable or not evidence.device.own_memory else ["prefetch-pinned"]),
         ],
-        facts=[*_facts_cpu(evidence, seen, path.busy), *_loader_facts(evidence)]
+        facts=[*_facts_cpu(evidence, waiting, path.busy), *_loader_facts(evidence)]
         if not evidence.device.asynchronous
         else [
             *_loader_facts(evidence),
-            f"the device idles for {of_step(evidence, seen.gaps)} before its input is there, "
-            f"{_of_that(seen.prepared, seen.gaps)} in loading and host operations",
-            *([_copies_fact(seen.copies, pageable)] if seen.copies else []),
-            f"the device's other work takes {units.duration(path.busy - seen.copies)} a step: the next bottleneck",
+            f"the device idles for {of_step(evidence, waiting.gaps)} before its input is there, "
+            f"{_of_that(waiting.prepared, waiting.gaps)} in loading and host operations",
+            *([_copies_fact(waiting.copies, pageable)] if waiting.copies else []),
+            f"the device's other work takes {units.duration(path.busy - waiting.copies)} a step: the next bottleneck",
         ],
     )
 
 
-def _facts_cpu(evidence: Evidence, seen: _Input, busy: float) -> list[str]:
+def _facts_cpu(evidence: Evidence, waiting: _Input, busy: float) -> list[str]:
     """The facts if the processor that computes is the one that loads: no copies, no link."""
     return [
-        f"{of_step(evidence, seen.gaps)} pass before its input is there, "
-        f"{_of_that(seen.prepared, seen.gaps)} in loaders and long operations on the host",
+        f"{of_step(evidence, waiting.gaps)} pass before its input is there, "
+        f"{_of_that(waiting.prepared, waiting.gaps)} in loaders and long operations on the host",
         f"the operations of the step compute for {units.duration(busy)}: the next bottleneck",
     ]
 

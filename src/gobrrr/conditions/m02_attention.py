@@ -154,23 +154,23 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing or evidence.machine is None:
         return missing
-    found = find_attention(evidence)
-    if not len(found.softmaxes):
+    attention = find_attention(evidence)
+    if not len(attention.softmaxes):
         return None
     ns = evidence.calls.ns
     bulk = low_precision(evidence)
-    floor = np.array([_floor(evidence, call, found, bulk) for call in found.matmuls.tolist()])
-    matmuls, conversions, layouts = ns[found.matmuls], ns[found.conversions], ns[found.layouts]
-    sure = np.where([_of_product(evidence, call) for call in found.layouts.tolist()], layouts, 0.0)
+    floor = np.array([_floor(evidence, call, attention, bulk) for call in attention.matmuls.tolist()])
+    matmuls, conversions, layouts = ns[attention.matmuls], ns[attention.conversions], ns[attention.layouts]
+    sure = np.where([_of_product(evidence, call) for call in attention.layouts.tolist()], layouts, 0.0)
     kept = np.maximum(matmuls - floor / FUSED_SHARE, 0.0)
-    low = np.concatenate([ns[found.passes], kept, np.zeros(len(conversions)), sure])
-    high = np.concatenate([ns[found.passes], np.maximum(matmuls - floor, 0.0), conversions, layouts])
-    calls = np.concatenate([found.passes, found.matmuls, found.conversions, found.layouts])
+    low = np.concatenate([ns[attention.passes], kept, np.zeros(len(conversions)), sure])
+    high = np.concatenate([ns[attention.passes], np.maximum(matmuls - floor, 0.0), conversions, layouts])
+    calls = np.concatenate([attention.passes, attention.matmuls, attention.conversions, attention.layouts])
     # two products and the passes between them become one kernel
-    gone = np.concatenate([found.passes, found.matmuls[1::2], found.layouts[sure > 0]])
-    refused = _refused(evidence, found)
+    gone = np.concatenate([attention.passes, attention.matmuls[1::2], attention.layouts[sure > 0]])
+    refused = _refused(evidence, attention)
     if not evidence.device.fused_attention:
-        low, high = (ns[calls] * share for share in _on_processor(evidence, found))
+        low, high = (ns[calls] * share for share in _on_processor(evidence, attention))
     if refused:
         low = np.zeros_like(low)
     return about_calls(
@@ -178,18 +178,25 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         (calls, low, high),
-        where=places(evidence, by_signature(evidence, found.softmaxes)),
+        where=places(evidence, by_signature(evidence, attention.softmaxes)),
         gone=gone,
-        treatments=_treatments(evidence, found),
-        facts=[*refused, *_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],
+        treatments=_treatments(evidence, attention),
+        facts=[
+            *refused,
+            *_facts(evidence, attention, floor),
+            *_widened(evidence, attention),
+            *_averaged(evidence, attention),
+        ],
     )
 
 
-def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:
+def _on_processor(evidence: Evidence, attention: Attention) -> tuple[float, float]:
     """The least and the most share of the calls' time that a CPU's fused kernel saves: it does the same in one pass."""
-    total = float(evidence.calls.ns[np.concatenate([found.passes, found.matmuls])].sum())
-    works = [(call, evidence.group_of(call).work) for call in found.matmuls.tolist()]
-    flop = sum((RECOMPUTED if call in found.recomputed else 1.0) * (work.matrix_flop or 0.0) for call, work in works)
+    total = float(evidence.calls.ns[np.concatenate([attention.passes, attention.matmuls])].sum())
+    works = [(call, evidence.group_of(call).work) for call in attention.matmuls.tolist()]
+    flop = sum(
+        (RECOMPUTED if call in attention.recomputed else 1.0) * (work.matrix_flop or 0.0) for call, work in works
+    )
     peak = peak_of(evidence, "float64" if any(work.matrix_dtype == "float64" for _, work in works) else "float32")
     if peak is None or not total:
         return 0.0, 0.0
@@ -198,14 +205,14 @@ def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:
     return 0.0 if narrow else slow, fast
 
 
-def _refused(evidence: Evidence, found: Attention) -> list[str]:
+def _refused(evidence: Evidence, attention: Attention) -> list[str]:
     """Why a CPU's fused kernel does not take this attention: it has none with dropout."""
     if evidence.device.fused_attention:
         return []
-    forward = [call for call in found.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
+    forward = [call for call in attention.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
     # a small softmax may only show in the backward pass: then the names of all events decide
     math = any(_in_math_form(evidence, call) for call in forward) if forward else MATH in evidence.events.names
-    drops = any(part in _name(evidence.group_of(call)) for call in found.passes.tolist() for part in DROPS)
+    drops = any(part in _name(evidence.group_of(call)) for call in attention.passes.tolist() for part in DROPS)
     if not math and not drops:
         return []
     what = "it is the math form of scaled_dot_product_attention" if math else "its weights pass through a dropout"
@@ -217,9 +224,11 @@ def _in_math_form(evidence: Evidence, call: int) -> bool:
     return any("scaled_dot_product" in evidence.events.name_of(row) for row in around)
 
 
-def _treatments(evidence: Evidence, found: Attention) -> list[str]:
+def _treatments(evidence: Evidence, attention: Attention) -> list[str]:
     """If weights are returned: not to ask for them. If attention is written out: the fused form or a compiler."""
-    asked = len(_returned(evidence, found)) or any(_is_module(evidence, call) for call in found.softmaxes.tolist())
+    asked = len(_returned(evidence, attention)) or any(
+        _is_module(evidence, call) for call in attention.softmaxes.tolist()
+    )
     return ["need-weights-false"] if asked else ["sdpa", "compile"]
 
 
@@ -229,9 +238,9 @@ def _is_module(evidence: Evidence, call: int) -> bool:
     return evidence.module_kind(row) == "MultiheadAttention" and not _in_math_form(evidence, call)
 
 
-def _averaged(evidence: Evidence, found: Attention) -> list[str]:
+def _averaged(evidence: Evidence, attention: Attention) -> list[str]:
     """The fact about scores that are averaged over the heads: nn.MultiheadAttention does that to return them."""
-    calls = _returned(evidence, found)
+    calls = _returned(evidence, attention)
     if not len(calls):
         return []
     return [
@@ -240,10 +249,10 @@ def _averaged(evidence: Evidence, found: Attention) -> list[str]:
     ]
 
 
-def _returned(evidence: Evidence, found: Attention) -> I8:
+def _returned(evidence: Evidence, attention: Attention) -> I8:
     """Reductions of [B, H, S, S'] scores to [B, S, S'], recognised by the output's shape or the reduced dimension."""
     calls = []
-    for call in found.passes.tolist():
+    for call in attention.passes.tolist():
         operation = evidence.group_of(call).call
         shapes = [tensor.shape for tensor in tensors(operation)]
         if short_op(operation.name) in ("mean", "sum") and shapes and len(shapes[0]) == 4:
@@ -253,24 +262,24 @@ def _returned(evidence: Evidence, found: Attention) -> I8:
     return _array(calls)
 
 
-def _facts(evidence: Evidence, found: Attention, floor: F8) -> list[str]:
+def _facts(evidence: Evidence, attention: Attention, floor: F8) -> list[str]:
     ns, count = evidence.calls.ns, evidence.steps.count
-    heaviest = evidence.group_of(int(found.softmaxes[np.argmax(ns[found.softmaxes])]))
-    passes, matmuls = float(ns[found.passes].sum()) / count, float(ns[found.matmuls].sum()) / count
+    heaviest = evidence.group_of(int(attention.softmaxes[np.argmax(ns[attention.softmaxes])]))
+    passes, matmuls = float(ns[attention.passes].sum()) / count, float(ns[attention.matmuls].sum()) / count
     return [
-        f"{units.a_step(len(found.softmaxes) / count, 'softmax')} between batched matmuls, "
+        f"{units.a_step(len(attention.softmaxes) / count, 'softmax')} between batched matmuls, "
         f"the heaviest on {shapes_text(heaviest)}",
-        f"softmax, pointwise calls and copies on the scores: {units.things(len(found.passes) / count, 'call')}, "
+        f"softmax, pointwise calls and copies on the scores: {units.things(len(attention.passes) / count, 'call')}, "
         f"{units.duration(passes)} a step",
-        f"their batched matmuls: {units.things(len(found.matmuls) / count, 'call')}, "
+        f"their batched matmuls: {units.things(len(attention.matmuls) / count, 'call')}, "
         f"{units.duration(matmuls)} a step, {units.duration(float(floor.sum()) / count)} at the matrix peak",
     ]
 
 
-def _widened(evidence: Evidence, found: Attention) -> list[str]:
+def _widened(evidence: Evidence, attention: Attention) -> list[str]:
     """Facts about attention in float32 in a model that computes in 16 bit."""
     bulk, count = low_precision(evidence), evidence.steps.count
-    wide = [call for call in found.matmuls.tolist() if evidence.group_of(call).work.matrix_dtype == "float32"]
+    wide = [call for call in attention.matmuls.tolist() if evidence.group_of(call).work.matrix_dtype == "float32"]
     if bulk is None or not wide:
         return []
     ns = evidence.calls.ns
@@ -282,19 +291,19 @@ def _widened(evidence: Evidence, found: Attention) -> list[str]:
         f"{units.things(len(wide) / count, 'matmul')} of the attention in float32: "
         f"{units.duration(total / count)} a step at {units.rate(rate(flop, total), 'FLOP')} ({kernel})",
     ]
-    if len(found.conversions):
+    if len(attention.conversions):
         facts.append(
-            f"{units.a_step(len(found.conversions) / count, 'conversion of their operands and results')}: "
-            f"{units.duration(float(ns[found.conversions].sum()) / count)}"
+            f"{units.a_step(len(attention.conversions) / count, 'conversion of their operands and results')}: "
+            f"{units.duration(float(ns[attention.conversions].sum()) / count)}"
         )
-    return [*facts, *_math_form(evidence, found)]
+    return [*facts, *_math_form(evidence, attention)]
 
 
-def _math_form(evidence: Evidence, found: Attention) -> list[str]:
+def _math_form(evidence: Evidence, attention: Attention) -> list[str]:
     """Facts about the attention's form, from the name of a compiled kernel or an operation around the calls."""
-    names = {_name(evidence.group_of(call)) for call in found.softmaxes.tolist()}
+    names = {_name(evidence.group_of(call)) for call in attention.softmaxes.tolist()}
     compiled = [name for name in names if name.startswith("triton_")]
-    if any("_safe_softmax" in name for name in names) or math_form(evidence, found.softmaxes) is not None:
+    if any("_safe_softmax" in name for name in names) or math_form(evidence, attention.softmaxes) is not None:
         which = f" ({compiled[0]})" if compiled else ""
         facts = [f"it is the math form of scaled_dot_product_attention, not a fused kernel{which}"]
         if any("where" in name and "arange" in name for name in compiled):
@@ -305,7 +314,7 @@ def _math_form(evidence: Evidence, found: Attention) -> list[str]:
     return []
 
 
-def _floor(evidence: Evidence, call: int, found: Attention, bulk: tuple[str, float] | None) -> float:
+def _floor(evidence: Evidence, call: int, attention: Attention, bulk: tuple[str, float] | None) -> float:
     """Ns of a matmul inside a fused attention at the matrix peak; all of its time if the peak is not known.
 
     For a float32 matmul in a model that runs in 16 bit it is the 16-bit peak.
@@ -314,7 +323,7 @@ def _floor(evidence: Evidence, call: int, found: Attention, bulk: tuple[str, flo
     peak = peak_of(evidence, bulk[0] if bulk and work.matrix_dtype == "float32" else work.matrix_dtype or "")
     if peak is None or not work.matrix_flop:
         return float(evidence.calls.ns[call])
-    again = RECOMPUTED if call in found.recomputed else 1.0
+    again = RECOMPUTED if call in attention.recomputed else 1.0
     return again * work.matrix_flop / peak * 1e9
 
 

@@ -74,17 +74,17 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    seen = reordered(evidence)
-    turned, converting = seen.turned, seen.converting
-    copies = np.concatenate([seen.images, seen.others])
-    calls = np.concatenate([turned, copies, seen.outside])
+    layouts = reordered(evidence)
+    turned, converting = layouts.turned, layouts.converting
+    copies = np.concatenate([layouts.images, layouts.others])
+    calls = np.concatenate([turned, copies, layouts.outside])
     if not len(calls):
         return None
     count, copying = evidence.steps.count, evidence.calls.ns[copies]
-    high = np.concatenate([converting, copying, seen.above])
+    high = np.concatenate([converting, copying, layouts.above])
     low = np.zeros(len(calls))
     low[: len(turned)] = np.where(over_images(evidence, turned), 0.0, converting)
-    facts = _outside(evidence, seen)
+    facts = _outside(evidence, layouts)
     if len(turned):
         facts.append(
             f"layout conversions inside {units.a_step(len(turned) / count, 'convolution')}: "
@@ -99,33 +99,33 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{units.duration(float(copying.sum()) / count)} for "
             f"{units.bytes_(bytes_of(evidence, copies.tolist()) / count)}"
         )
-    heavy = float(converting.sum()) + float(seen.above.sum()) >= float(copying.sum())
+    heavy = float(converting.sum()) + float(layouts.above.sum()) >= float(copying.sum())
     return about_calls(
         evidence,
         CODE,
-        TITLE_OUTSIDE if float(seen.above.sum()) > float(converting.sum()) + float(copying.sum()) else TITLE,
+        TITLE_OUTSIDE if float(layouts.above.sum()) > float(converting.sum()) + float(copying.sum()) else TITLE,
         (calls, low, high),
-        where=places(evidence, by_signature(evidence, np.union1d(turned, seen.outside) if heavy else copies)),
+        where=places(evidence, by_signature(evidence, np.union1d(turned, layouts.outside) if heavy else copies)),
         gone=copies,
         certainty=certainty_of(evidence, "high" if heavy and len(turned) else "medium"),
-        treatments=_treatments(seen),
+        treatments=_treatments(layouts),
         facts=facts,
     )
 
 
-def _outside(evidence: Evidence, seen: Reordered) -> list[str]:
-    if not len(seen.outside):
+def _outside(evidence: Evidence, layouts: Reordered) -> list[str]:
+    if not len(layouts.outside):
         return []
-    count, ns = evidence.steps.count, float(evidence.calls.ns[seen.outside].sum())
+    count, ns = evidence.steps.count, float(evidence.calls.ns[layouts.outside].sum())
     return [
-        f"{units.a_step(len(seen.outside) / count, 'convolution')} on channels-first (NCHW) images: "
+        f"{units.a_step(len(layouts.outside) / count, 'convolution')} on channels-first (NCHW) images: "
         f"{units.duration(ns / count)}, of which the layout costs at most "
-        f"{units.duration(float(seen.above.sum()) / count)}"
+        f"{units.duration(float(layouts.above.sum()) / count)}"
     ]
 
 
-def _treatments(seen: Reordered) -> list[str]:
+def _treatments(layouts: Reordered) -> list[str]:
     """The order of images can be changed for the whole model; any other order only in the copy's own lines."""
-    images = (len(seen.turned) or len(seen.images) or len(seen.outside)) and not seen.already
-    copies = len(seen.others) or (seen.already and len(seen.images))
+    images = (len(layouts.turned) or len(layouts.images) or len(layouts.outside)) and not layouts.already
+    copies = len(layouts.others) or (layouts.already and len(layouts.images))
     return [*(["channels-last"] if images else []), *(["keep-order", "compile"] if copies else [])]

@@ -75,15 +75,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    seen = repeated_casts(evidence)
-    if not len(seen.calls):
+    conversions = repeated_casts(evidence)
+    if not len(conversions.calls):
         return None
-    ns, count = evidence.calls.ns[seen.calls], evidence.steps.count
-    saved = ns * seen.spared
-    gone = vanishing(evidence, seen.calls, saved, saved)
-    moved = bytes_of(evidence, seen.calls.tolist()) / count
+    ns, count = evidence.calls.ns[conversions.calls], evidence.steps.count
+    saved = ns * conversions.spared
+    gone = vanishing(evidence, conversions.calls, saved, saved)
+    moved = bytes_of(evidence, conversions.calls.tolist()) / count
     facts = [
-        f"{units.a_step(len(seen.calls) / count, 'conversion of weights')}: "
+        f"{units.a_step(len(conversions.calls) / count, 'conversion of weights')}: "
         f"{of_step(evidence, float(ns.sum()) / count)} "
         f"for {units.bytes_(moved)}, and {units.duration(gone.idle_ns)} to launch them",
     ]
@@ -96,24 +96,24 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=_where(evidence, seen),
+        where=_where(evidence, conversions),
         at_stake=gone.at_stake,
         claim=gone.claim,
-        gone=seen.calls,
-        certainty=certainty_of(evidence, "high" if seen.seen else "medium"),
+        gone=conversions.calls,
+        certainty=certainty_of(evidence, "high" if conversions.seen else "medium"),
         treatments=["cast-once"],
         facts=facts,
     )
 
 
-def _where(evidence: Evidence, seen: Conversions) -> list[Place]:
+def _where(evidence: Evidence, conversions: Conversions) -> list[Place]:
     """The lines that a live run saw; otherwise the calls by their shapes."""
-    uses = evidence.profile.uses if seen.seen else None
+    uses = evidence.profile.uses if conversions.seen else None
     if not uses:
-        return places(evidence, by_signature(evidence, seen.calls))
+        return places(evidence, by_signature(evidence, conversions.calls))
     casts = sorted((use for use in uses if use.kind == "weight_cast"), key=lambda use: -(use.bytes or 0.0))
     total = float(np.sum([use.bytes or 0.0 for use in casts])) or 1.0
-    ns = float(evidence.calls.ns[seen.calls].sum()) / evidence.steps.count
+    ns = float(evidence.calls.ns[conversions.calls].sum()) / evidence.steps.count
     return [
         Place(
             op=use.op,

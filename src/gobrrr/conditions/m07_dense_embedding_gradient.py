@@ -95,14 +95,14 @@ def _where(evidence: Evidence, tables: list[Table]) -> list[Place]:
     """The lookups that a live run saw, then the heaviest passes."""
     uses = evidence.profile.uses or ()
     shapes = {str([table.rows, table.width]) for table in tables}
-    seen = [
+    lookups = [
         Place(op=BACKWARD, module=use.module, source=use.source, shapes=use.shapes, count=float(use.count))
         for use in uses
         if use.kind == "rows" and use.op == BACKWARD and use.shapes in shapes
     ]
     passes = by_signature(evidence, np.concatenate([table.passes for table in tables]))
-    gradients = [] if seen else [table.gradients for table in tables if len(table.gradients)]
-    return [*seen, *places(evidence, gradients), *places(evidence, passes)][:MOST_PLACES]
+    gradients = [] if lookups else [table.gradients for table in tables if len(table.gradients)]
+    return [*lookups, *places(evidence, gradients), *places(evidence, passes)][:MOST_PLACES]
 
 
 def _saving(evidence: Evidence, table: Table) -> tuple[F8, F8]:

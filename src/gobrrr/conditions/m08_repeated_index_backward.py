@@ -108,12 +108,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _where(evidence: Evidence, adding: list[Adding]) -> list[Place]:
     """The lines whose backward pass adds, if a live run saw them; otherwise the calls."""
     uses = evidence.profile.uses or ()
-    seen = [
+    lines = [
         Place(op=use.op, module=use.module, source=use.source, shapes=use.shapes, count=float(use.count))
         for use in sorted(uses, key=lambda use: -(use.total or 0))
         if use.kind == "duplicates" and use.op in NAMES
     ]
-    return seen[:MOST_PLACES] or places(evidence, [accumulation.calls for accumulation in adding])
+    return lines[:MOST_PLACES] or places(evidence, [accumulation.calls for accumulation in adding])
 
 
 def _least(evidence: Evidence, adding: Adding, bandwidth: float, *, usual: bool = False) -> F8:

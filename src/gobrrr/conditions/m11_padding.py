@@ -59,30 +59,30 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     """Padding in ids and masks, and the work that grows with the number of positions."""
     if evidence.profile.uses is None:
         return needs_live(CODE)
-    seen = padding(evidence)
-    if seen is None or seen.share < LEAST_PADDING:
+    padded = padding(evidence)
+    if padded is None or padded.share < LEAST_PADDING:
         return None
     missing = without_shapes(CODE, evidence)
     if missing:
         return missing
-    ns, count = evidence.calls.ns[seen.calls], evidence.steps.count
-    high, low = ns * seen.share, np.zeros(len(ns))
+    ns, count = evidence.calls.ns[padded.calls], evidence.steps.count
+    high, low = ns * padded.share, np.zeros(len(ns))
     total = float(ns.sum()) / count
     where = Place(
-        op=seen.said.op, module=seen.said.module, source=seen.said.source, shapes=seen.said.shapes,
-        count=float(seen.said.count), ns=total,
+        op=padded.said.op, module=padded.said.module, source=padded.said.source, shapes=padded.said.shapes,
+        count=float(padded.said.count), ns=total,
     )  # fmt: skip
     return about_calls(
         evidence,
         CODE,
         TITLE,
-        (seen.calls, low, high),
+        (padded.calls, low, high),
         where=[where],
-        certainty="high" if seen.agrees else "medium",
+        certainty="high" if padded.agrees else "medium",
         treatments=["bucket-or-pack"],
         facts=[
-            f"{units.percent(seen.share)} of {units.count(seen.tokens)} positions hold padding ({seen.said.op})"
-            + (", and masks or targets say the same" if seen.agrees else ""),
+            f"{units.percent(padded.share)} of {units.count(padded.tokens)} positions hold padding ({padded.said.op})"
+            + (", and masks or targets say the same" if padded.agrees else ""),
             f"calls with a size of all positions or of a sequence take {of_step(evidence, total)}",
         ],
     )

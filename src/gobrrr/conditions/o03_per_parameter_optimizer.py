@@ -88,29 +88,29 @@ MANY_GROUPS = 16
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Many launches of updates, few of them for all parameters at once."""
     links, events, count = evidence.priced.links, evidence.events, evidence.recorded_steps.count
-    seen = evidence.updates
-    names = [events.name_of(row) for row in links.op[seen.work].tolist()]
+    updates = evidence.updates
+    names = [events.name_of(row) for row in links.op[updates.work].tolist()]
     single = sum(not any(part in name for part in LISTS) for name in names)
     by_parameter = len(names) >= LEAST_RUN * count and single >= SINGLE * len(names)
     groups = 0 if by_parameter else calls_of_lists(evidence)
     if not by_parameter and groups < MANY_GROUPS:
         return None
     gaps, behind = launching(evidence)
-    gaps = gaps[np.isin(behind, seen.work)]
+    gaps = gaps[np.isin(behind, updates.work)]
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
     if groups:
-        return _by_group(evidence, seen.work, groups, gaps, ns * (1.0 - 1.0 / groups))
+        return _by_group(evidence, updates.work, groups, gaps, ns * (1.0 - 1.0 / groups))
     idle = float(ns.sum()) / evidence.steps.count
     path, ranked = path_of(evidence), Counter(names).most_common(MOST_PLACES)
-    busy = float(events.duration_ns[links.device[seen.work]].sum()) / count
+    busy = float(events.duration_ns[links.device[updates.work]].sum()) / count
     device = evidence.device
     rest = f"{device.idles_for} {units.duration(idle)} {'before' if device.asynchronous else 'beside'}"
     low, high = path.host_saving(KEPT * idle, idle)
     if device.asynchronous:  # the host launches the next one meanwhile: their time goes with its own
-        calls, own = _ramps(evidence, seen.work)
+        calls, own = _ramps(evidence, updates.work)
         high += float(own.sum()) / evidence.steps.count
     else:
-        calls, own = _beyond_one_pass(evidence, seen.work)
+        calls, own = _beyond_one_pass(evidence, updates.work)
         high += step_saving(evidence, calls, np.zeros(len(calls)), own)[1]
     none = np.zeros(len(calls))
     common = ", ".join(f"{name} {units.count(number / count)}" for name, number in ranked)
@@ -118,15 +118,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, seen.work, name, number / count) for name, number in ranked],
+        where=[_place(evidence, updates.work, name, number / count) for name, number in ranked],
         at_stake=(low, high),
         claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)) + of_calls(calls, none, own),
-        certainty="high" if seen.annotated else "medium",
+        certainty="high" if updates.annotated else "medium",
         treatments=["fused-optimizer"],
         facts=[
             f"{units.count(len(names) / count)} of {units.count(path.launches)} "
             f"{device.launches} a step are "
-            + ("the optimizer's" if seen.annotated else "updates in place, one after another"),
+            + ("the optimizer's" if updates.annotated else "updates in place, one after another"),
             f"{units.count(single / count)} of them take one parameter each ({common})",
             f"their {device.kernels} take {units.duration(busy)} a step; {rest} them",
         ],

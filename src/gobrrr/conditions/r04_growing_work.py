@@ -85,43 +85,43 @@ AHEAD = 1_000
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Work that grows from step to step or turn to turn, and memory that is held."""
-    found = grown(evidence)
-    if found is None:
+    growth = grown(evidence)
+    if growth is None:
         return NotChecked(code=CODE, needs="needs three recorded steps that are marked: profiler.step() in the loop")
-    gone, a_step = _vanishing(evidence, found)
+    gone, a_step = _vanishing(evidence, growth)
     wall = max(evidence.wall_ns, 1.0)
     low, high = gone.at_stake if gone is not None else (0.0, 0.0)
     high = min(high, evidence.wall_ns)
-    worth = max(high, a_step * AHEAD) >= LEAST_SHARE * wall or found.kept
-    if not worth and not _fills(evidence, found):
+    worth = max(high, a_step * AHEAD) >= LEAST_SHARE * wall or growth.kept
+    if not worth and not _fills(evidence, growth):
         return None
-    title = TITLE if found.rising or found.kept else IN_TURNS
-    growth = Finding(
+    title = TITLE if growth.rising or growth.kept else IN_TURNS
+    about = Finding(
         code=CODE,
         title=title if worth else FILLING,
-        where=_places(evidence, found)[:MOST_PLACES],
+        where=_places(evidence, growth)[:MOST_PLACES],
         at_stake_ns=(min(max(low, 0.0), high), high),
-        certainty=_certainty(found) if worth else "medium",
+        certainty=_certainty(growth) if worth else "medium",
         treatments=[TREATMENT],
-        evidence=[*_facts(evidence, found), *_ahead(evidence, found, a_step)],
+        evidence=[*_facts(evidence, growth), *_ahead(evidence, growth, a_step)],
     )
-    return Found(growth, gone.claim if gone is not None else NOTHING, NO_CALLS)
+    return Found(about, gone.claim if gone is not None else NOTHING, NO_CALLS)
 
 
-def _fills(evidence: Evidence, found: Grown) -> bool:
+def _fills(evidence: Evidence, growth: Grown) -> bool:
     """Whether the memory that is kept will be a considerable part of the device's after `AHEAD` steps."""
     memory = evidence.profile.memory
-    if found.filling is None or memory is None or memory.capacity_bytes is None:
+    if growth.filling is None or memory is None or memory.capacity_bytes is None:
         return False
-    return found.filling.rate * AHEAD >= LEAST_SHARE * memory.capacity_bytes
+    return growth.filling.rate * AHEAD >= LEAST_SHARE * memory.capacity_bytes
 
 
-def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, float]:
+def _vanishing(evidence: Evidence, growth: Grown) -> tuple[Vanishing | None, float]:
     """(what the growth costs now, by how many ns each step is longer than the one before)."""
-    parts = [(rising.calls, rising.low, rising.high, rising.a_step) for rising in found.rising]
-    if found.turns is not None:
-        none = np.zeros(len(found.turns.calls))
-        parts.append((found.turns.calls, none, found.turns.more, none))
+    parts = [(rising.calls, rising.low, rising.high, rising.a_step) for rising in growth.rising]
+    if growth.turns is not None:
+        none = np.zeros(len(growth.turns.calls))
+        parts.append((growth.turns.calls, none, growth.turns.more, none))
     if not parts:
         return None, 0.0
     calls, low, high, a_step = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -131,18 +131,18 @@ def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, floa
     if not evidence.device.asynchronous:  # the shortest operations have no device work, but take host time
         host = evidence.replayed.duration_ns
         steps = evidence.recorded_steps.count
-        return now, sum(float(host[rising.rows].sum()) / steps / rising.mean * rising.rate for rising in found.rising)
+        return now, sum(float(host[rising.rows].sum()) / steps / rising.mean * rising.rate for rising in growth.rising)
     more = vanishing(evidence, calls, ns * 0.0, ns * a_step[first])
     return now, more.device_ns + more.idle_ns
 
 
-def _certainty(found: Grown) -> Certainty:
-    if found.kept or any(rising.seen for rising in found.rising):
+def _certainty(growth: Grown) -> Certainty:
+    if growth.kept or any(rising.seen for rising in growth.rising):
         return "high"
-    return "medium" if found.turns is not None else "low"
+    return "medium" if growth.turns is not None else "low"
 
 
-def _places(evidence: Evidence, found: Grown) -> list[Place]:
+def _places(evidence: Evidence, growth: Grown) -> list[Place]:
     count = evidence.steps.count
     places = [
         Place(
@@ -152,32 +152,32 @@ def _places(evidence: Evidence, found: Grown) -> list[Place]:
             count=len(rising.rows) / evidence.recorded_steps.count,
             ns=float(evidence.calls.ns[rising.calls].sum()) / count,
         )
-        for rising in found.rising
+        for rising in growth.rising
     ]
-    if found.turns is not None:
-        ns = float(evidence.calls.ns[found.turns.calls].sum()) / count
-        places.append(Place(op=None, source=found.turns.source, count=len(found.turns.lengths), ns=ns))
-    held = [Place(op=result.op, source=result.source) for result in found.results]
-    if found.hooks is not None:
-        held += [Place(op=None, source=source) for source in found.hooked]
+    if growth.turns is not None:
+        ns = float(evidence.calls.ns[growth.turns.calls].sum()) / count
+        places.append(Place(op=None, source=growth.turns.source, count=len(growth.turns.lengths), ns=ns))
+    held = [Place(op=result.op, source=result.source) for result in growth.results]
+    if growth.hooks is not None:
+        held += [Place(op=None, source=source) for source in growth.hooked]
     sources = {place.source for place in places}
     return [*places, *(place for place in held if place.source not in sources)]
 
 
-def _facts(evidence: Evidence, found: Grown) -> list[str]:
-    facts = [_of_calls(rising) for rising in found.rising[:MOST_PLACES]]
-    if found.nodes is not None:
-        rate, now = units.things(found.nodes.rate, "autograd node"), units.count(found.nodes.now)
-        held = f": held by the result of {_operations(found)}" if found.results else ""
+def _facts(evidence: Evidence, growth: Grown) -> list[str]:
+    facts = [_of_calls(rising) for rising in growth.rising[:MOST_PLACES]]
+    if growth.nodes is not None:
+        rate, now = units.things(growth.nodes.rate, "autograd node"), units.count(growth.nodes.now)
+        held = f": held by the result of {_operations(growth)}" if growth.results else ""
         facts.append(f"graphs of earlier steps are kept: {rate} more after each step, now {now}{held}")
-    elif found.filling is not None:
-        facts.append(f"results of earlier steps are kept: those of {_operations(found)} outlive the next step")
-        facts.append(_memory(evidence, found.filling))
-    if found.hooks is not None:
-        rate, now = units.things(found.hooks.rate, "hook"), units.count(found.hooks.now)
+    elif growth.filling is not None:
+        facts.append(f"results of earlier steps are kept: those of {_operations(growth)} outlive the next step")
+        facts.append(_memory(evidence, growth.filling))
+    if growth.hooks is not None:
+        rate, now = units.things(growth.hooks.rate, "hook"), units.count(growth.hooks.now)
         facts.append(f"{rate} more on modules and tensors after each step, now {now}")
-    if found.turns is not None:
-        lengths = found.turns.lengths
+    if growth.turns is not None:
+        lengths = growth.turns.lengths
         facts.append(
             f"{len(lengths)} backward passes in a step, after forward passes that are alike: "
             f"{units.things(lengths[0], 'operation')} in the first, {units.count(lengths[1])} in the second, "
@@ -186,10 +186,10 @@ def _facts(evidence: Evidence, found: Grown) -> list[str]:
     return facts
 
 
-def _operations(found: Grown) -> str:
+def _operations(growth: Grown) -> str:
     """The operations whose results are kept, with their lines."""
     return ", ".join(
-        dict.fromkeys(f"{short_op(result.op)} ({result.source})" for result in found.results[:MOST_PLACES])
+        dict.fromkeys(f"{short_op(result.op)} ({result.source})" for result in growth.results[:MOST_PLACES])
     )
 
 
@@ -203,7 +203,7 @@ def _of_calls(rising: Rising) -> str:
     )
 
 
-def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
+def _ahead(evidence: Evidence, growth: Grown, a_step: float) -> list[str]:
     facts = []
     if a_step > 0:
         now, then = units.duration(evidence.wall_ns), units.duration(evidence.wall_ns + a_step * AHEAD)
@@ -211,10 +211,10 @@ def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
             f"each step takes {units.duration(a_step)} more than the one before: {now} now, {then} after {AHEAD:,} "
             "more steps at this rate"
         )
-    if found.bytes is not None and found.filling is None and (found.kept or found.rising):
-        facts.append(_memory(evidence, found.bytes))
+    if growth.bytes is not None and growth.filling is None and (growth.kept or growth.rising):
+        facts.append(_memory(evidence, growth.bytes))
     drift = evidence.profile.times.drift if evidence.profile.times is not None else None
-    if drift is not None and drift > 0 and found.rising:
+    if drift is not None and drift > 0 and growth.rising:
         facts.append(
             f"without the profiler the last third of the steps took {units.percent(drift)} more than the first"
         )
@@ -223,12 +223,12 @@ def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
 
 def _memory(evidence: Evidence, held: Holding) -> str:
     rate, now = held.rate, held.now
-    growth = (
+    text = (
         f"tensors hold {units.bytes_(rate)} more after each step, {units.bytes_(now)} when the profile ended: "
         f"{units.bytes_(now + rate * AHEAD)} after {AHEAD:,} more"
     )
     memory = evidence.profile.memory
     if memory is None or memory.capacity_bytes is None:
-        return growth
+        return text
     left = units.count(max(memory.capacity_bytes - now, 0.0) / rate)
-    return f"{growth}, and all of the {units.bytes_(float(memory.capacity_bytes))} after {left}"
+    return f"{text}, and all of the {units.bytes_(float(memory.capacity_bytes))} after {left}"
