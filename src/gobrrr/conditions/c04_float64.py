@@ -6,7 +6,7 @@ thirty-second or a sixty-fourth on a consumer GPU. The matrix units' rates do no
 
 ## How it is recognised
 
-Calls that read or write float64 tensors. Where float64 began is the first operation of the step that mixes a float64
+Calls that read or write float64 tensors. Float64 begins at the first operation of the step that mixes a float64
 tensor with a lower type, or copies a lower type into float64; the finding names it with its line.
 
 A live run also sees torch's default type, the model's parameters and the tensors that enter the step, with the lines

@@ -122,19 +122,15 @@ def about_measurement(code: str, title: str, facts: list[str], treatments: list[
     return Found(about, NOTHING)
 
 
-def following(evidence: Evidence) -> I8:
-    """For each idle stretch the index (into `links.device`) of the work that ends it, -1 at the end of the window."""
-    index = np.full(len(evidence.events) + 1, -1, dtype=np.int64)
-    index[evidence.priced.links.device] = np.arange(len(evidence.priced.links.device))
-    return index[evidence.budget.gaps.next_work]
-
-
 def launching(evidence: Evidence) -> tuple[I8, I8]:
     """(idle stretches that end in work with a launch of its own, that work as indices into `links.device`).
 
     Stretches that end in input (D01) or in a graph's replay are left out.
     """
-    links, behind = evidence.priced.links, following(evidence)
+    links = evidence.priced.links
+    index = np.full(len(evidence.events) + 1, -1, dtype=np.int64)
+    index[links.device] = np.arange(len(links.device))
+    behind = index[evidence.budget.gaps.next_work]  # -1 at the end of the window
     wanted = behind >= 0
     wanted[input_stretches(evidence)] = False
     gaps = np.flatnonzero(wanted)
@@ -170,16 +166,6 @@ def needs_machine(code: str) -> NotChecked:
     return NotChecked(code=code, needs="needs a machine: --on NAME")
 
 
-def needs_shapes(code: str) -> NotChecked:
-    """The trace has no arguments."""
-    return NotChecked(code=code, needs="needs the operations' shapes: profile with record_shapes=True")
-
-
-def needs_eager(code: str) -> NotChecked:
-    """The kernels are replayed from a graph, which carries no arguments."""
-    return NotChecked(code=code, needs="needs the operations behind the CUDA graph: profile the step without it")
-
-
 def needs_live(code: str) -> NotChecked:
     """A trace does not record what the condition looks at."""
     return NotChecked(code=code, needs="needs a live run: gobrrr diagnose file.py:step")
@@ -194,7 +180,9 @@ def without_shapes(code: str, evidence: Evidence) -> NotChecked | None:
     """Why a condition that needs the calls' shapes can't be checked; None if it can."""
     if shapes_known(evidence):
         return None
-    return needs_eager(code) if evidence.priced.links.in_graph.any() else needs_shapes(code)
+    if evidence.priced.links.in_graph.any():  # a replayed graph records no arguments
+        return NotChecked(code=code, needs="needs the operations behind the CUDA graph: profile the step without it")
+    return NotChecked(code=code, needs="needs the operations' shapes: profile with record_shapes=True")
 
 
 def unable(code: str, evidence: Evidence) -> NotChecked | None:

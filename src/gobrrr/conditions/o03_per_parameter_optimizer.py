@@ -22,7 +22,7 @@ the same kind or more, it has that many groups: often one for each parameter, wh
     cost (low)  = half of that idle time: the foreach form still goes through the parameters on the host
 
 Measured elsewhere: a loop of 9 to 16 ms took 7 with foreach and 2 with fused. A step never gets shorter than the
-device's busy time. Where the step is launch-bound (O01), O01 keeps only the rest.
+device's busy time. Where the step is launch-bound (O01), O01 reports only the rest.
 
 With many groups the high end is all of that idle time except one group's, and the low end 0: how many of their settings
 differ is not known.

@@ -36,7 +36,7 @@ On a CPU, where the turns are independent, and for a loop over experts, the high
 operations take beyond the floor of one operation on all turns: the start and end of each operation, a device that one
 turn does not fill, and weights that each turn reads again.
 
-A step never gets shorter than the device's busy time. Where the step is launch-bound (O01), O01 keeps only the rest.
+A step never gets shorter than the device's busy time. Where the step is launch-bound (O01), O01 reports only the rest.
 
 ## What helps
 

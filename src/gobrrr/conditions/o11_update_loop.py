@@ -19,7 +19,7 @@ is O04's.
 
 Measured elsewhere: 100 -> 10 ms for the average of a large model's weights, 1.12 -> 0.22 ms for 300 tensors of 64 x 64
 on a CPU of two cores. A step never gets shorter than the device's busy time. Where the step is launch-bound (O01), O01
-keeps only the rest.
+reports only the rest.
 
 ## What helps
 
