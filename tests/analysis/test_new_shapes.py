@@ -33,7 +33,7 @@ def steps(folder: Path, width: Callable[[int], int], *, count: int = 4, name: st
 def test_sizes_that_no_other_step_has_are_first_uses(tmp_path: Path):
     seen = steps(tmp_path, lambda number: 40 + 7 * (number % 3) + number)
     finding = found("O05", seen)
-    assert "shapes that change in every step" in finding.title
+    assert "new shapes in every step" in finding.title
     assert [one.op for one in finding.where] == [CONVOLUTION]
     # 500 us, which are nearly all beyond the floor of 3 MFLOP
     assert finding.at_stake_ns == (0, pytest.approx(5e5, rel=0.1))

@@ -91,7 +91,7 @@ def test_float64_throughout_may_be_meant(tmp_path: Path):
     finding = found("C04", certain(seen_of(tmp_path, body)))
     assert finding.title == "float64 throughout"
     assert finding.certainty == "low"
-    assert "maybe meant" in finding.evidence[0]
+    assert "this may be intended" in finding.evidence[0]
 
 
 def test_an_update_in_place_stays_in_its_own_type(tmp_path: Path):

@@ -38,7 +38,7 @@ def test_a_loader_in_the_training_thread_starves_the_device(tmp_path: Path):
     finding = found("D01", seen)
     assert finding.certainty == "high"
     assert "DataLoader" in (finding.where[0].op or "")
-    assert sum("in front of its input" in fact for fact in finding.evidence) == 1
+    assert sum("before its input is there" in fact for fact in finding.evidence) == 1
     assert all(fact.count(" ms") == len(set(re.findall(r"[\d.]+ ms", fact))) for fact in finding.evidence)
     # the loader runs while the device has nothing to do; nine tenths of its time are its own
     assert finding.at_stake_ns[0] == pytest.approx(6e6, rel=0.15)

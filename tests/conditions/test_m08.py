@@ -30,7 +30,7 @@ def test_values_that_queue_for_four_rows(tmp_path: Path):
     finding = found("M08", seen)
     least = (64e6 + 2 * 4 * 64) * 4 / 3.35e12 * 1e9
     assert finding.at_stake_ns == (0.0, pytest.approx(4100e3 - least, rel=0.02))
-    assert "each by index, >99.9 % of them" in finding.evidence[0]
+    assert "each by index, >99.9 % of the values" in finding.evidence[0]
     given = predict("gather-backward", seen, finding)
     assert given is not None
     assert given.predicted_saving_ns == what_its_calls_lose(finding)

@@ -131,7 +131,7 @@ def test_the_launch_bound_step_keeps_the_rest(tmp_path: Path):
 
     seen = certain(seen_of(tmp_path, body))
     settled = {one.code: one for one in findings(seen)}
-    assert any("O11's" in fact for fact in settled["O01"].evidence)
+    assert any("belong to O11" in fact for fact in settled["O01"].evidence)
     assert sum(one.at_stake_ns[1] for one in settled.values()) <= 1.001 * seen.wall_ns
 
 

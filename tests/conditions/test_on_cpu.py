@@ -186,7 +186,7 @@ def test_a_cpu_s_convolutions_want_their_channels_innermost(tmp_path: Path):
 
     outside = seen(inside=False)
     finding = found("M05", outside)
-    assert finding.title == "convolutions on images with the channels outside"
+    assert finding.title == "convolutions on channels-first (NCHW) images"
     assert finding.at_stake_ns == (0, pytest.approx(5.4e6 - 2 * 8 * 32 * 32 * 64 * 64 * 9 / 2e11 * 1e9, rel=0.1))
     given = predict("channels-last", outside, finding)
     assert given is not None

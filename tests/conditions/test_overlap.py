@@ -41,13 +41,13 @@ def test_claims_apart_stay_as_they_are():
 def test_the_specific_one_keeps_a_call_and_the_general_one_says_so():
     found = settle([made("M01", {0: 40.0, 1: 40.0}), made("M03", {0: 30.0})], np.array([50.0, 50.0]), 1, 100.0)
     assert [(one.code, one.at_stake_ns[1]) for one in found] == [("M01", 50.0), ("M03", 30.0)]
-    assert found[0].evidence == ["of which 0.0300 us a step are M03's and not counted here"]
+    assert found[0].evidence == ["0.0300 us a step of this belong to M03 and are not counted here"]
 
 
 def test_a_saving_within_another_one_is_dropped_and_named():
     found = settle([made("C03", {0: 40.0}), made("M02", {0: 50.0})], np.array([60.0]), 1, 100.0)
     assert [one.code for one in found] == ["M02"]
-    assert found[0].evidence == ["0.0400 us of this a step are C03's as well: C03"]
+    assert found[0].evidence == ["0.0400 us a step of this belong to C03 as well: C03"]
 
 
 def test_threads_that_wait_hide_nothing_else_that_is_wrong_with_an_operation():

@@ -21,8 +21,8 @@ MATRIX = [[64, 64], [64, 64]]
 def test_gradients_reduced_after_each_micro_batch_are_named() -> None:
     finding = found("N02", extra("ddp_accum_sync.rank0"))
     assert finding.evidence[:2] == [
-        "4 forward passes to a step of the optimizer, and 52 collectives a step, 13 after each",
-        "39 of them move sums that the next one moves again",
+        "4 forward passes for each step of the optimizer, and 52 collectives a step: 13 after each pass",
+        "39 of them move sums that a later one moves again",
     ]
     assert finding.treatments == ["no-sync"]
 

@@ -1,4 +1,4 @@
-"""What a live run knows of functions that are compiled again and again, or that the compiler gave up."""
+"""What a live run knows about functions that are recompiled, or that the compiler gave up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Again:
 
 
 def again_of(evidence: Evidence) -> Again:
-    """Empty where nobody watched the compiler, and where nothing was compiled again."""
+    """Empty if the compiler was not watched, or compiled nothing after the warm-up."""
     compiled, times, facts = evidence.profile.compiled, evidence.profile.times, list[str]()
     if compiled is None or times is None:
         return Again()
@@ -53,7 +53,7 @@ def longer_steps(times: StepTimes, compilations: int) -> float:
     if not compilations or not times.ns:
         return 0.0
     usual, longest = median(times.ns), sorted(times.ns)[-compilations:]
-    return sum(max(one - usual, 0.0) for one in longest) / len(times.ns)
+    return sum(max(ns - usual, 0.0) for ns in longest) / len(times.ns)
 
 
 def _sources(compiled: Compiled) -> list[str]:
@@ -62,7 +62,7 @@ def _sources(compiled: Compiled) -> list[str]:
 
 def _reasons(compiled: Compiled) -> list[str]:
     return [
-        f"{recompile.function} was compiled again {units.things(recompile.count, 'time')}; the guard that failed last: "
-        f"{recompile.reason or 'not told'}"
+        f"{recompile.function} was compiled again {units.things(recompile.count, 'time')}; the last guard that failed: "
+        f"{recompile.reason or 'not recorded'}"
         for recompile in compiled.recompiles[:MOST_PLACES]
     ]

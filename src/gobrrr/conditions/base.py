@@ -1,8 +1,8 @@
-"""The form of a condition, and the catalogue of all that the package holds.
+"""The form of a condition, and the catalogue of all conditions.
 
 A condition is a module `<code>_<words>.py` with `CODE`, `TITLE`, a docstring in Markdown (the explanation) and
-`check(evidence)`. `check` returns a Found where the condition holds (the finding, and which part of the step's
-timeline it claims), None where it was looked for and is not there, and NotChecked where it could not be looked for.
+`check(evidence)`. `check` returns a Found if the condition holds (the finding, and the part of the step's timeline that
+it claims), None if it does not hold, and NotChecked if the evidence is not enough to tell.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from gobrrr.model.diagnosis import NotChecked
 Check = Callable[[Evidence], "Found | NotChecked | None"]
 
 MODULE = re.compile(r"(?P<code>[a-z]\d\d)_[a-z0-9_]+")
+"""The file name of a condition."""
 SECTIONS = ("## How it is recognised", "## What it costs", "## What helps", "## Sick", "## Healthy")
 """Every explanation has these sections, in this order."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that can be wrong. `explanation` is Markdown; `check` looks for it in the evidence of one device."""
+    """One thing that can be wrong with a step. `explanation` is Markdown; `check` tests the evidence of one device."""
 
     code: str
     title: str
@@ -41,10 +42,10 @@ def catalogue() -> tuple[Condition, ...]:
     """All conditions, sorted by code. Raises TypeError with the module's name where one has a wrong form."""
     package = import_module("gobrrr.conditions")
     names = [info.name for info in pkgutil.iter_modules(package.__path__) if MODULE.fullmatch(info.name)]
-    found = [condition_of(import_module(f"gobrrr.conditions.{name}")) for name in sorted(names)]
-    if len({condition.code for condition in found}) < len(found):
-        raise TypeError(f"two conditions have one code: {', '.join(condition.code for condition in found)}")
-    return tuple(sorted(found, key=lambda condition: condition.code))
+    conditions = [condition_of(import_module(f"gobrrr.conditions.{name}")) for name in sorted(names)]
+    if len({condition.code for condition in conditions}) < len(conditions):
+        raise TypeError(f"two conditions have one code: {', '.join(condition.code for condition in conditions)}")
+    return tuple(sorted(conditions, key=lambda condition: condition.code))
 
 
 def condition_of(module: ModuleType) -> Condition:
@@ -56,7 +57,7 @@ def condition_of(module: ModuleType) -> Condition:
         raise TypeError(f"{module.__name__}: CODE is {code!r}, the file's name says otherwise")
     if not isinstance(title, str) or not title or not callable(check):
         raise TypeError(f"{module.__name__}: needs a TITLE and a function check(evidence)")
-    at = [text.find(section) for section in SECTIONS]
-    if at[0] <= 0 or at != sorted(at):
+    starts = [text.find(section) for section in SECTIONS]
+    if starts[0] <= 0 or starts != sorted(starts):
         raise TypeError(f"{module.__name__}: its docstring needs a text and the sections {', '.join(SECTIONS)}")
     return Condition(code, title, text, check)

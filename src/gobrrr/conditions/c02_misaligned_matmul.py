@@ -1,32 +1,38 @@
-"""Matmuls with dimensions that the tensor cores' loads don't divide: a vocabulary of 50,257 instead of 50,304.
+"""Matmuls whose dimensions are not a multiple of the tensor cores' load size: a vocabulary of 50,257 instead of 50,304.
 
-A thread of a matmul kernel loads 16 bytes at once: 8 numbers of 16 bit, 16 of 8 bit, 4 of float32. Where the rows in
-memory are no multiple of that, the library falls back to kernels that load in small pieces ("align1" in their names),
-often of an older generation, at a small part of the peak.
+A thread of a matmul kernel loads 16 bytes at once: 8 numbers of 16 bit, 16 of 8 bit, 4 of float32. Where the length of
+a row in memory is not a multiple of that, the library falls back to kernels with smaller loads ("align1" in their
+names). These are often of an older generation and reach a small part of the peak.
 
 ## How it is recognised
 
-Compute-bound matmuls of at least 20 us, with a size along the contiguous dimension of an operand or of the result
-that is no multiple of 16 bytes, which reach less than 70 % of the share of the peak that the trace's own aligned
-matmuls reach together (60 % of the peak is taken for those where the trace has none). The number of rows that are
-only counted along (tokens of a batch) does not matter. What belongs to materialised attention is M02's.
+Compute-bound matmuls of at least 20 us with both of these:
+
+- The contiguous dimension of an operand or of the result is not a multiple of 16 bytes. The number of rows (tokens of a
+  batch) does not matter.
+- They reach less than 70 % of the share of the peak that the trace's aligned matmuls reach together. Where the trace
+  has no aligned matmul, 60 % of the peak is assumed for them.
+
+Matmuls of materialised attention are M02's.
 
 ## What it costs
 
-With t a call's time, f its floor, p how much padding grows its FLOP and s the aligned matmuls' share of the peak:
+With t a call's time, f its floor, p the factor by which padding increases its FLOP, and s the aligned matmuls' share of
+the peak:
 
     cost (low)  = sum of t - f * p / (2/3 * s)
     cost (high) = sum of t - f * p / s
 
-Both count only as far as the device is what the step waits for: W - host bounds them.
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
-- Pad the dimension to a multiple of 64 (128 for a vocabulary) once, where the weight is made; mask the padded logits.
+- Pad the dimension to a multiple of 64 (128 for a vocabulary) once, where the weight is created; mask the padded
+  logits.
 - `torch.compile` pads matmuls itself, copying an operand each time (`torch._inductor.config.shape_padding`).
 
-It gives nothing where the matmul is bound by memory or the step by launches, and a multiple of 8 is the least: the
-size of the tiles matters as well.
+It gives nothing where the matmul is memory-bound or the step is launch-bound. A multiple of 8 is the minimum: the tile
+size matters as well.
 
 ## Sick
 
@@ -53,7 +59,7 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
 from gobrrr.analysis.pricing.price import Group
 from gobrrr.analysis.pricing.texts import shapes_text
-from gobrrr.conditions.common import about_calls, certainty_of, unable
+from gobrrr.conditions.common import about_calls, certainty_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 from gobrrr.model.work import ITEM_BYTES, Tensor
@@ -62,28 +68,31 @@ CODE = "C02"
 TITLE = "misaligned matmul dimensions"
 
 FAR = 0.7
-"""Aligned matmuls of one trace differ by about this much among themselves; what is closer may have another cause."""
+"""A misaligned matmul reaches less than this part of the aligned ones' share: those of one trace differ that much."""
 
 WORST = 2 / 3
-"""The low end takes the padded matmul to be this much worse than the aligned ones together."""
+"""The low end assumes that the padded matmul reaches this part of the aligned ones' share; chosen, not measured."""
 
 LOAD_BYTES = 16
-"""A thread loads 16 bytes at once; rows that don't begin on a multiple of it are loaded in smaller pieces."""
+"""A thread loads 16 bytes at once; rows that do not begin on a multiple of that are loaded in smaller pieces."""
 
 USUAL_SHARE = 0.6
-"""Share of the matrix peak taken for an aligned matmul where the trace has none (0.6 to 0.78 in the shipped traces)."""
+"""Share of the matrix peak assumed for aligned matmuls if the trace has none (0.6 to 0.78 in the shipped traces)."""
 
 LARGE_NS = 20_000
-"""A shorter matmul is held up by its launch and its ramps rather than by its loads."""
+"""In a shorter matmul launch and ramp-up matter more than its loads; chosen, not measured."""
 
-_OPERANDS = {"mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "linear": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
-_OPERANDS["_scaled_mm"] = (0, 1)
+_OPERANDS = {
+    "mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "linear": (0, 1), "_scaled_mm": (0, 1),
+    "addmm": (1, 2), "baddbmm": (1, 2),
+}  # fmt: skip
+"""The positions of the two factors among an operation's tensors."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Large matmuls with odd sizes, far below the aligned ones."""
+    """Large matmuls with misaligned sizes, far below the aligned ones."""
     if not evidence.device.tensor_cores:
-        return None  # a processor loads rows of any length at one rate: the rule is that of matrix units
+        return None  # a CPU loads rows of any length at the same rate
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -109,10 +118,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty=certainty_of(evidence, "medium" if own is None else "high"),
         treatments=["pad-dimensions", "compile"],
         facts=[
-            f"sizes that 16 bytes don't divide: {', '.join(map(str, sizes[:4]))}; {units.count(len(calls) / count)} "
-            f"matmuls a step, the heaviest {shapes_text(heaviest)}",
-            f"{units.duration(float(ns[calls].sum()) / count)} of {units.duration(evidence.wall_ns)} at "
-            f"{units.percent(reach)} of the matrix peak; at the peak they take "
+            f"{units.a_step(len(calls) / count, 'matmul')} with sizes that are not a multiple of 16 bytes "
+            f"({', '.join(map(str, sizes[:4]))}), the heaviest {shapes_text(heaviest)}",
+            f"they take {of_step(evidence, float(ns[calls].sum()) / count)}, at "
+            f"{units.percent(reach)} of the matrix peak; at the peak they would take "
             f"{units.duration(float(floor[calls].sum()) / count)}",
             f"the trace's aligned matmuls reach {units.percent(own)} of it"
             if own is not None
@@ -123,31 +132,30 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def odd_sizes(group: Group) -> tuple[int, ...]:
-    """Sizes of a matmul, contiguous in memory, that are no multiple of what one load takes; () where all are."""
-    places = _OPERANDS.get(group.call.name.removeprefix("aten::"))
-    given = tensors(group.call)
-    if places is None or len(given) <= max(places):
+    """A matmul's sizes along contiguous dimensions that are not a multiple of one load; () if all are."""
+    operands = _OPERANDS.get(group.call.name.removeprefix("aten::"))
+    arguments = tensors(group.call)
+    if operands is None or len(arguments) <= max(operands):
         return ()
-    left, right = (given[place] for place in places)
+    left, right = (arguments[position] for position in operands)
     if min(len(left.shape), len(right.shape)) < 2 or not ITEM_BYTES.get(left.dtype):
         return ()
-    each = int(LOAD_BYTES / ITEM_BYTES[left.dtype])
+    per_load = int(LOAD_BYTES / ITEM_BYTES[left.dtype])
     columns = right.shape[-2] if group.call.name == "aten::linear" else right.shape[-1]
-    found = {size for size in (_row(left), _row(right), columns) if size % each}
-    return tuple(sorted(found))
+    return tuple(sorted({size for size in (_row(left), _row(right), columns) if size % per_load}))
 
 
 def _row(tensor: Tensor) -> int:
-    """Elements from one row to the next: the larger of the two last strides; the last size without strides."""
+    """Elements from one row to the next: the larger of the last two strides; without strides the last size."""
     if tensor.strides is None or len(tensor.strides) != len(tensor.shape) or min(tensor.shape[-2:]) <= 1:
         return tensor.shape[-1]
     return max(tensor.strides[-2:]) if min(tensor.strides[-2:]) == 1 else tensor.shape[-1]
 
 
 def padded(group: Group) -> float:
-    """How many times the FLOP grow when the odd sizes are padded."""
-    each = int(LOAD_BYTES / ITEM_BYTES[tensors(group.call)[0].dtype])
-    return float(np.prod([-(-size // each) * each / size for size in odd_sizes(group)] or [1.0]))
+    """The factor by which the FLOP increase if the misaligned sizes are padded."""
+    per_load = int(LOAD_BYTES / ITEM_BYTES[tensors(group.call)[0].dtype])
+    return float(np.prod([-(-size // per_load) * per_load / size for size in odd_sizes(group)] or [1.0]))
 
 
 def large_matmuls(evidence: Evidence) -> I8:
@@ -162,7 +170,7 @@ def large_matmuls(evidence: Evidence) -> I8:
 
 
 def aligned_share(evidence: Evidence) -> float | None:
-    """Share of the matrix peak of the large aligned matmuls together; None where the trace has none."""
+    """Share of the matrix peak that the large aligned matmuls reach together; None if the trace has none."""
     calls = [call for call in large_matmuls(evidence).tolist() if not odd_sizes(evidence.group_of(call))]
     ns = float(evidence.calls.ns[calls].sum())
     return float(evidence.calls.floor_ns[calls].sum()) / ns if calls and ns > 0 else None

@@ -1,31 +1,31 @@
-"""A matmul off the tensor cores in a model that otherwise runs on them: one wide operation that all others wait for.
+"""A contraction that runs on the vector units, in a model that otherwise runs on the tensor cores.
 
-In bfloat16 an H100's tensor cores do 989 TFLOP/s, its vector units 67. A contraction that falls back to them, 5 % of
-the model's FLOP, takes as long as all the others. It falls back where an operand was widened to float32 (a norm or a
-softmax in front of it, the math form of attention, `.float()` in a head) or where no kernel takes the shape.
+In bfloat16 an H100's tensor cores do 989 TFLOP/s, its vector units 67. A contraction with 5 % of the model's FLOP that
+falls back to them takes as long as all the others. Two causes: an operand was widened to float32 (a norm or a softmax
+before it, the math form of attention, `.float()` in a head), or no tensor-core kernel takes the shape.
 
 ## How it is recognised
 
-At least half of the contractions' FLOP run in a 16-bit or 8-bit type, and these calls do not: contractions of float32
-whose kernel's name says that the vector units did them (ffma, simt, sgemm), or contractions of 16 bit with such a
-kernel, which reach at least a fifth of the float32 peak: what is slower is held up by something else. Where the
-kernel's name does not tell whether TF32 was on, nothing is claimed. All of a model in float32 is C01.
+At least half of the contractions' FLOP run in a 16-bit or 8-bit type. The finding is about the others: contractions in
+float32 or 16 bit whose kernel's name says that the vector units ran them (ffma, simt, sgemm), and which reach at least
+a fifth of the float32 peak. A slower call has another bottleneck. Where the kernel's name does not tell whether TF32
+was on, nothing is claimed. A model that runs in float32 as a whole is C01.
 
 ## What it costs
 
-With t a call's time, P the peaks and B the bandwidth, each call at the same share of its peak as now:
+With t a call's time, P the peaks and B the bandwidth, each call reaching the same share of the new peak as of the old:
 
     cost (low)  = sum of t - max(t * P_float32 / P_tf32, bytes / B)
     cost (high) = sum of t - max(t * P_float32 / P_16bit, bytes / 2 / B)
 
-Both count only as far as the device is what the step waits for: W - host bounds them. What belongs to materialised
-attention is M02's.
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved.
+Contractions of materialised attention are M02's.
 
 ## What helps
 
-- Cast the operands to the model's type in front of the contraction; keep float32 to sums, norms and softmax.
+- Cast the operands to the model's type before the contraction; keep float32 for sums, norms and softmax.
 - `torch.set_float32_matmul_precision("high")` where float32's range is needed: TF32.
-- For attention in its math form: a mask that the fused kernels take, or none.
+- For attention in its math form: a mask that the fused kernels accept, or no mask.
 
 It gives nothing in a launch-bound step.
 
@@ -56,7 +56,7 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.price import Group
 from gobrrr.analysis.savings.contractions import LOW, low_precision, off_matrix_units, peak_of, saved_at
 from gobrrr.conditions.c01_fp32_matmul import LEAST_OF_PEAK
-from gobrrr.conditions.common import about_calls, unable
+from gobrrr.conditions.common import about_calls, matrix_flop_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -68,9 +68,9 @@ VECTOR_KERNEL = re.compile(r"simt|sgemm|ffma|f32f32_f32f32", re.IGNORECASE)
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Contractions that the vector units hold up while most of the model's FLOP run in 16 or 8 bit."""
+    """Contractions on the vector units while most of the model's FLOP run in 16 or 8 bit."""
     if not evidence.device.tensor_cores:
-        return None  # a processor has no tensor cores to fall from
+        return None
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -84,7 +84,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     low = saved_at(evidence, calls, now, tf32)
     high = np.maximum(saved_at(evidence, calls, now, half, 0.5), low)
     count, total = evidence.steps.count, float(evidence.calls.ns[calls].sum())
-    flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist())
+    flop = matrix_flop_of(evidence, calls.tolist())
     kernels = evidence.group_of(int(calls[np.argmax(evidence.calls.ns[calls])])).call.kernels
     return about_calls(
         evidence,
@@ -95,7 +95,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"{units.percent(bulk[1])} of the contractions' FLOP run in {bulk[0]}",
             f"{units.a_step(len(calls) / count, 'contraction')} on the vector units: "
-            f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}, "
+            f"{of_step(evidence, total / count)}, "
             f"{units.flop(flop / count)} at {units.rate(rate(flop, total), 'FLOP')}",
             f"the heaviest one's kernel: {next((name for name in kernels if _vector(name)), kernels[-1])}",
             f"peaks: float32 {units.rate(now, 'FLOP')}, TF32 {units.rate(tf32, 'FLOP')}, "
@@ -105,7 +105,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def vector_calls(evidence: Evidence, peak: float) -> I8:
-    """Contractions on the vector units that reach a fair share of `peak`, the float32 one."""
+    """Contractions on the vector units that reach at least `LEAST_OF_PEAK` of `peak`, the float32 one."""
     calls = evidence.calls_where(np.array([_on_vector_units(group) for group in evidence.priced.groups], dtype=bool))
     flop = np.array([evidence.group_of(call).work.matrix_flop or 0.0 for call in calls.tolist()])
     return calls[flop / peak * 1e9 >= LEAST_OF_PEAK * evidence.calls.ns[calls]]

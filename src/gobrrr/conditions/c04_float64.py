@@ -1,39 +1,41 @@
-"""Part of the step runs in float64, because an array of numpy, a default or `model.double()` brought it in.
+"""Part of the step runs in float64, because a NumPy array, a default or `model.double()` introduced it.
 
-NumPy's arrays are float64 unless told otherwise. One of them as a factor, a target or a mask turns the result into
-float64, and everything behind it: twice the bytes, half the arithmetic rate of float32 on a data-centre GPU, a
-thirty-second or a sixty-fourth of it on a consumer's, and none of the rates of the matrix units.
+NumPy arrays are float64 by default. One of them as a factor, a target or a mask turns the result into float64, and
+everything computed from it: twice the bytes, and half the arithmetic rate of float32 on a data-centre GPU, a
+thirty-second or a sixty-fourth on a consumer GPU. The matrix units' rates do not apply.
 
 ## How it is recognised
 
-Calls that read or write float64 tensors. Among them an operation that has a float64 tensor and one of a lower type as
-arguments, or that copies a lower type into float64: the first one of the step is where it began, and is named with its
-line. A live run also sees torch's default type, the model's parameters and the tensors that come into the step, with
-the lines that make them float64: parameters in float64 are the cause, whatever is converted to fit them afterwards. Of
-a trace the layers' weights tell. Where all parameters and inputs are float64 it may be meant (a solver, a simulation):
-the finding has low certainty, medium where the line that made it so is known, and says so.
+Calls that read or write float64 tensors. Float64 begins at the first operation of the step that mixes a float64
+tensor with a lower type, or copies a lower type into float64; the finding names it with its line.
+
+A live run also sees torch's default type, the model's parameters and the tensors that enter the step, with the lines
+that make them float64. Float64 parameters are then the cause, whatever is converted to match them. In a trace the
+layers' weights show the same. Where all parameters and inputs are float64 it may be intended (a solver, a simulation):
+the finding says so and has low certainty, or medium where the line that made it so is known.
 
 ## What it costs
 
-With t a call's time and r its floor in float32 over that in float64 (half the bytes, the float32 peak), as far as the
-roofline tells:
+With t a call's time and r its floor in float32 over its floor in float64 (half the bytes, the float32 peak):
 
-    cost (high) = sum of t * (1 - r), and all of the conversions between float64 and the lower types
-    cost (low)  = sum of t * (1 - max(r, 1/2)) over the calls that are no conversion
+    cost (high) = sum of t * (1 - r), and all conversions between float64 and lower types
+    cost (low)  = sum of t * (1 - max(r, 1/2)) over the calls that are not conversions
 
-A contraction may run in TF32 where the program lets it: that is in no trace, and r in the high end is TF32's unless a
-live run has seen that it may not; where it has seen that it may, r in both ends is, with no 1/2.
+A contraction may run in TF32 if the program allows it, which a trace does not show. The high end therefore uses TF32's
+r, unless a live run has seen that TF32 is off. If a live run has seen that it is on, both ends use that r, without the
+1/2.
 
-The share of its roof that a call reaches stays. Both count only as far as the device is what the step waits for.
+Each call is assumed to reach the same share of its roof as now. Both ends count only while the step waits for the
+device.
 
 ## What helps
 
-- Cast where it comes in: `torch.as_tensor(array, dtype=torch.float32)`, `numpy.random.rand(...).astype(numpy.float32)`.
-- A model that was made float64 to fit such an array: cast the array, and leave `.double()` out.
-- No `torch.set_default_dtype(torch.float64)`, in an imported module either.
+- Cast at the source: `torch.as_tensor(array, dtype=torch.float32)`, `numpy.random.rand(...).astype(numpy.float32)`.
+- If the model was made float64 to match such an array: cast the array and remove `.double()`.
+- No `torch.set_default_dtype(torch.float64)`, including in imported modules.
 
-It gives nothing where the float64 tensors are a few numbers (a loss that is summed up), and takes digits away from what
-needs them.
+It gives nothing where the float64 tensors hold a few numbers (a running loss), and it costs precision where float64 is
+needed.
 
 ## Sick
 
@@ -66,7 +68,16 @@ from gobrrr.analysis.detect.doubles import (
 )
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, certainty_of, places, unable
+from gobrrr.conditions.common import (
+    MOST_PLACES,
+    about_calls,
+    by_signature,
+    certainty_of,
+    of_step,
+    place_of_row,
+    places,
+    unable,
+)
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 
 CODE = "C04"
@@ -74,11 +85,11 @@ TITLE = "float64 by accident"
 TITLE_ALL = "float64 throughout"
 
 LEAST_GAIN = 0.5
-"""What the low end takes of a call's time to be left in float32: half of the bytes are."""
+"""The low end assumes that a call keeps at least this share of its time in float32, as it does of its bytes."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Calls in float64, and the operation that made it out of something lower."""
+    """Calls in float64, and the operation that made float64 of a lower type."""
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -97,13 +108,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     came = origin(evidence)
     total = float(ns.sum()) / count
     facts = [
-        f"{units.a_step(len(calls) / count, 'call')} on float64 tensors: {units.duration(total)} of "
-        f"{units.duration(evidence.wall_ns)}",
-        f"in float32, at the same share of their roofs, they take {units.duration(total - float(high.sum()) / count)}",
+        f"{units.a_step(len(calls) / count, 'call')} on float64 tensors: {of_step(evidence, total)}",
+        f"in float32, at the same share of their roofs, they would take "
+        f"{units.duration(total - float(high.sum()) / count)}",
     ]
     if turned.any():
         facts.append(
-            f"converting from or to a lower type, {units.count(int(turned.sum()) / count)} of them: "
+            f"{units.count(int(turned.sum()) / count)} of them convert from or to a lower type: "
             f"{units.duration(float(ns[turned].sum()) / count)}"
         )
     heaviest = places(evidence, by_signature(evidence, calls))
@@ -131,12 +142,11 @@ def _where(evidence: Evidence, came: Origin) -> list[Place]:
         return [Place(op=_call(came), source=came.written.source, count=None)]
     if came.way != "operation" or came.row is None:
         return []
-    row = came.row
-    return [Place(op=evidence.events.name_of(row), module=evidence.module(row), source=evidence.source(row), count=1.0)]
+    return [place_of_row(evidence, came.row, 1.0)]
 
 
 def _call(came: Origin) -> str:
-    """The call that makes float64, without what it is called of: ".double()"."""
+    """The call that makes float64, without the object before it: ".double()"."""
     call = (came.written.call if came.written is not None else None) or ""
     if came.way == "default":
         return call or "torch.set_default_dtype"
@@ -144,14 +154,14 @@ def _call(came: Origin) -> str:
 
 
 def _began(evidence: Evidence, came: Origin) -> str:
-    at = came.written.source if came.written is not None else None
-    told = f": {_call(came)} in {at}" if at else ""
+    source = came.written.source if came.written is not None else None
+    where = f": {_call(came)} in {source}" if source else ""
     if came.way == "default":
-        return f"torch's default type is float64{told}; maybe meant"
+        return f"torch's default type is float64{where}; this may be intended"
     if came.way == "parameters":
-        return f"the model's parameters are float64{told}; maybe meant"
+        return f"the model's parameters are float64{where}; this may be intended"
     if came.row is None:
-        return "no operation of the step makes float64 of a lower type: its parameters and inputs have it, maybe meant"
-    at = evidence.source(came.row)
-    where = f" in {at}" if at else ""
+        return "no operation makes float64 of a lower type: parameters and inputs are float64; this may be intended"
+    source = evidence.source(came.row)
+    where = f" in {source}" if source else ""
     return f"the first operation that makes float64 of a lower type: {evidence.events.name_of(came.row)}{where}"

@@ -1,41 +1,42 @@
 """Matrices multiplied in an expensive order: (A B) v makes a matrix that A (B v) never needs.
 
-With n x n matrices (A B) v takes 2 n^3 + 2 n^2 FLOP, A (B v) takes 4 n^2. `torch.einsum` with three operands goes from
-left to right unless opt_einsum is installed, and an outer product that is summed afterwards writes what a matmul keeps
-to itself.
+With n x n matrices (A B) v takes 2 n^3 + 2 n^2 FLOP, A (B v) takes 4 n^2. `torch.einsum` with three operands multiplies
+from left to right unless opt_einsum is installed. An outer product that is summed afterwards writes to memory what a
+matmul keeps on the chip.
 
 ## How it is recognised
 
-- Matrix products one after another, each of which takes the one before as an operand (by its shape) where no other
-  call of the forward pass reads a tensor of that shape, and another association needs at most half of the FLOPs.
-- An `einsum` of three operands or more whose products need twice the FLOPs of the cheapest pairwise order. The
-  equation is read off the permutations that torch makes of each operand.
-- An outer product (a `bmm` of inner dimension 1, a multiplication that broadcasts both operands) with a `sum` behind
-  it: one contraction.
-- The differences of all pairs (a subtraction that broadcasts both operands), squared and summed, or their norm: squared
-  distances are two sums of squares and one product.
+- A chain of matrix products: each takes the result of the one before as an operand (matched by shape), no other call of
+  the forward pass reads a tensor of that shape, and another order needs at most half of the FLOPs.
+- An `einsum` of three or more operands whose products need twice the FLOPs of the cheapest pairwise order. The equation
+  is inferred from how torch permutes each operand.
+- An outer product (a `bmm` with inner dimension 1, or a multiplication that broadcasts both operands) followed by a
+  `sum`: this is one contraction.
+- The differences of all pairs (a subtraction that broadcasts both operands), then squared and summed, or their norm:
+  squared distances are two sums of squares and one matrix product.
 
-Layers (`aten::linear`) don't count: their weights stay, and an activation stands between. Products of the backward
-pass don't either; they follow the forward pass's order, so that training gains more than is said here. What the
-backward pass does with the tensor of all pairs counts, and two contractions take its place. `(x A) B` with
-a small rank in the middle (LoRA) is the cheap order already.
+Layers (`aten::linear`) do not count: their weights are fixed, and an activation lies between them. Products of the
+backward pass do not count either: they follow the order of the forward pass, so training gains more than is stated. The
+exception is the tensor of all pairs: its backward work counts, and two contractions replace it. `(x A) B` with a small
+rank in the middle (LoRA) is the cheap order already.
 
 ## What it costs
 
-With t the time of the products, f their floor, g the floor of the cheapest order and e = f / t, what is reached now:
+With t the time of the products, f their floor, g the floor of the cheapest order and e = f / t, the efficiency reached
+now:
 
     cost (high) = sum of t - g / e
     cost (low)  = sum of t - 2 * g / e
 
-The low end takes the other order's products, which are thinner, to be half as efficient. Both count only as far as the
-device is what the step waits for: W - host bounds them.
+The low end assumes that the other order's products, which are thinner, are half as efficient. Both are capped at
+W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
 - Parentheses: `A @ (B @ v)`; `torch.linalg.multi_dot([A, B, v])`.
-- `pip install opt_einsum`: torch uses it for einsums of three operands.
-- `torch.einsum`, a matmul, or `torch.linalg.vecdot` in place of an outer product and a sum.
-- `torch.cdist` in place of the differences of all pairs. Distances of close points lose digits.
+- `pip install opt_einsum`: torch uses it for einsums of three or more operands.
+- `torch.einsum`, a matmul, or `torch.linalg.vecdot` instead of an outer product and a sum.
+- `torch.cdist` instead of the differences of all pairs. Distances of close points lose digits.
 
 ## Sick
 
@@ -65,21 +66,21 @@ from gobrrr.analysis.events.ratios import share as share_of
 from gobrrr.analysis.findings.claims import F8, Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.texts import shapes_text
-from gobrrr.conditions.common import MOST_PLACES, about_calls, certainty_of, unable
-from gobrrr.model.diagnosis import Certainty, NotChecked, Place
+from gobrrr.conditions.common import MOST_PLACES, about_calls, certainty_of, of_step, unable
+from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "C05"
 TITLE = "matrices multiplied in an expensive order"
-TITLE_DISTANCES = "distances of all pairs from their differences"
+TITLE_DISTANCES = "pairwise distances computed from all differences"
 
 LEAST_FACTOR = 2.0
-"""FLOPs of the order that was taken over those of the cheapest; closer ones are a matter of shapes and kernels."""
+"""The least ratio of the order's FLOPs to the cheapest order's: below it shapes and kernels decide; chosen."""
 
 CALLED = {"einsum": "aten::einsum", "differences": "aten::sub"}
-"""What the program calls; of other kinds the heaviest operation."""
+"""The operation that the program calls; for other kinds the heaviest operation is shown."""
 
 THINNER = 2.0
-"""The low end takes the other order to be this much less efficient: its products are thinner."""
+"""The low end assumes that the other order is this much less efficient: its products are thinner; chosen."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -87,27 +88,28 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    found = [*orders(evidence, LEAST_FACTOR), *all_pairs(evidence)]
-    if not found:
+    expensive = [*orders(evidence, LEAST_FACTOR), *all_pairs(evidence)]
+    if not expensive:
         return None
-    calls = np.array([call for order in found for call in order.calls], dtype=np.int64)
-    pairs = [_saving(evidence, order) for order in found]
-    low, high = (np.concatenate([pair[end] for pair in pairs]) for end in (0, 1))
-    ranked = sorted(zip(found, pairs, strict=True), key=lambda one: -float(one[1][1].sum()))
+    calls = np.array([call for order in expensive for call in order.calls], dtype=np.int64)
+    savings = [_saving(evidence, order) for order in expensive]
+    low, high = (np.concatenate([saving[end] for saving in savings]) for end in (0, 1))
+    by_saving = sorted(zip(savings, expensive, strict=True), key=lambda pair: -float(pair[0][1].sum()))
+    ranked = [order for _, order in by_saving]
     return about_calls(
         evidence,
         CODE,
-        TITLE_DISTANCES if ranked[0][0].kind == "differences" else TITLE,
+        TITLE_DISTANCES if ranked[0].kind == "differences" else TITLE,
         (calls, low, high),
-        where=_places(evidence, [order for order, _ in ranked]),
-        certainty=_certainty(evidence, ranked[0][0]),
+        where=_places(evidence, ranked),
+        certainty=certainty_of(evidence) if ranked[0].sure else "low",
         treatments=["reorder-contraction"],
-        facts=_facts(evidence, [order for order, _ in ranked]),
+        facts=_facts(evidence, ranked),
     )
 
 
 def _saving(evidence: Evidence, order: Order) -> tuple[F8, F8]:
-    """(low, high) of each call of the place."""
+    """(low, high) ns that each call of an order saves."""
     ns = evidence.calls.ns[list(order.calls)]
     total = float(ns.sum())
     then = order.best_floor_ns * max(share_of(total, order.now_floor_ns) or 1.0, 1.0)
@@ -115,26 +117,22 @@ def _saving(evidence: Evidence, order: Order) -> tuple[F8, F8]:
     return share * max(total - THINNER * then, 0.0), share * max(total - then, 0.0)
 
 
-def _certainty(evidence: Evidence, order: Order) -> Certainty:
-    return certainty_of(evidence) if order.sure else "low"
-
-
 def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
-    """The places, those of one operation, line and shapes together."""
-    seen: dict[tuple[object, ...], Place] = {}
+    """The places, with those of one operation, line and shapes added up."""
+    by_place: dict[tuple[object, ...], Place] = {}
     count = evidence.steps.count
     for order in ranked:
         place = evidence.place(np.array(order.calls))
         op = CALLED.get(order.kind, place.op)
         key = op, place.source, place.shapes
-        before = seen.get(key)
+        before = by_place.get(key)
         times, ns = (before.count or 0.0, before.ns or 0.0) if before else (0.0, 0.0)
         total = float(evidence.calls.ns[list(order.calls)].sum()) / count
-        seen[key] = Place(
+        by_place[key] = Place(
             op=op, module=place.module, source=place.source, shapes=place.shapes,
             count=times + 1 / count, ns=ns + total,
         )  # fmt: skip
-    return list(seen.values())[:MOST_PLACES]
+    return list(by_place.values())[:MOST_PLACES]
 
 
 def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
@@ -142,26 +140,29 @@ def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
     ns = sum(float(evidence.calls.ns[list(order.calls)].sum()) for order in ranked) / count
     best = sum(order.best_floor_ns for order in ranked) / count
     facts = [
-        f"{units.a_step(len(ranked) / count, 'place')}: {units.duration(ns)} of "
-        f"{units.duration(evidence.wall_ns)}; in the other order their floor is {units.duration(best)}",
+        f"{units.a_step(len(ranked) / count, 'expensive product')}: {of_step(evidence, ns)}; "
+        f"in the cheapest order their floor is {units.duration(best)}",
         _of_first(evidence, first),
     ]
     if not first.sure:
-        facts.append("an operand has the shape of the result in between: that it is the result can't be told by shapes")
+        facts.append("the intermediate result is recognised by its shape, and another tensor has the same shape")
     return facts
 
 
-def _of_first(evidence: Evidence, one: Order) -> str:
-    texts = "; ".join(dict.fromkeys(filter(None, (shapes_text(evidence.group_of(call)) for call in one.calls))))
-    if one.kind == "differences":
+def _of_first(evidence: Evidence, order: Order) -> str:
+    shapes = "; ".join(dict.fromkeys(filter(None, (shapes_text(evidence.group_of(call)) for call in order.calls))))
+    if order.kind == "differences":
         return (
-            f"the heaviest ({texts}) writes the differences of all pairs, for their squares; a matrix product of "
-            f"{units.flop(one.now_flop)} gives the same sums"
+            f"the heaviest ({shapes}) writes the differences of all pairs only to square them; a matrix product of "
+            f"{units.flop(order.now_flop)} gives the same sums"
         )
-    if one.kind == "outer":
-        return f"the heaviest: an outer product that is summed ({texts}): one contraction of {units.flop(one.now_flop)}"
-    order = f", as {one.how}" if one.how else ""
+    if order.kind == "outer":
+        return (
+            f"the heaviest is an outer product that is then summed ({shapes}): one contraction of "
+            f"{units.flop(order.now_flop)} does the same"
+        )
+    cheapest = f", as {order.how}," if order.how else ""
     return (
-        f"the heaviest ({texts}) takes {units.flop(one.now_flop)}; the cheapest order{order} takes "
-        f"{units.flop(one.best_flop)}"
+        f"the heaviest ({shapes}) takes {units.flop(order.now_flop)}; the cheapest order{cheapest} takes "
+        f"{units.flop(order.best_flop)}"
     )

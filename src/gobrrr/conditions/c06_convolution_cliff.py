@@ -1,19 +1,22 @@
-"""A convolution falls to a direct or generic algorithm that reaches a few percent of what its neighbours reach.
+"""A convolution runs on a direct or generic algorithm and reaches a few percent of what other convolutions reach.
 
-cuDNN picks an algorithm by a heuristic. For some shapes, layouts and types the only match is a kernel that computes
-the sum directly: one more image in the batch, or channels last in a grouped convolution, and a layer takes 30 to 60
-times as long (pytorch#128936: 1.19 s in bfloat16, 0.019 s with 63 images for 64; pytorch#34977: 143 ms in NHWC, 4.1 in
-NCHW). Each cuDNN has cliffs of its own: with 9.19 on an H100 these two are gone, while a depthwise 7 x 7 layer in
-float32 and channels last takes 4.8 ms for 1.7 ms in NCHW and 0.5 ms in bfloat16 (bench/cases/k01, k04).
+cuDNN picks an algorithm by a heuristic. For some shapes, layouts and types the only match is a kernel that computes the
+sum directly. One more image in the batch, or channels last in a grouped convolution, and a layer takes 30 to 60 times
+as long (pytorch#128936: 1.19 s in bfloat16 with 64 images, 0.019 s with 63; pytorch#34977: 143 ms in NHWC, 4.1 ms in
+NCHW). Each cuDNN version has cliffs of its own. With 9.19 on an H100 these two are gone, but a depthwise 7 x 7 layer in
+float32 takes 4.8 ms in channels last, 1.7 ms in NCHW and 0.5 ms in bfloat16 (bench/cases/k01, k04).
 
 ## How it is recognised
 
-Convolutions with a kernel of a direct, generic or explicit algorithm by its name (`conv2d_grouped_direct_kernel`,
-`dgrad2d_grouped_direct_kernel`, `implicit_convolve_sgemm`, `explicit_convolve_sgemm`, `dgrad_engine`, `wgrad_alg0`,
-`naive_conv`), and that reach less than a fifth of the share of their roof that the step's other convolutions of the
-same type reach together (30 % is taken for those where there are none). Each layer is judged on its own.
+Convolutions that meet both conditions; each layer is judged on its own:
 
-A depthwise convolution has direct kernels of its own that reach the bandwidth: its roof is the memory's, and it is
+- The name of their kernel says that it is a direct, generic or explicit algorithm (`conv2d_grouped_direct_kernel`,
+  `dgrad2d_grouped_direct_kernel`, `implicit_convolve_sgemm`, `explicit_convolve_sgemm`, `dgrad_engine`, `wgrad_alg0`,
+  `naive_conv`).
+- They reach less than a fifth of the share of the roof that the step's other convolutions reach together. Where there
+  are no others, 30 % is assumed for them.
+
+A depthwise convolution has direct kernels of its own that reach the memory bandwidth: that is its roof, and it is
 healthy. Converters between layouts are M05's.
 
 ## What it costs
@@ -23,14 +26,14 @@ With t a call's time, f its floor and s the share of the roof that the others re
     cost (high) = sum of t - f / s
     cost (low)  = sum of t - 2 * f / s
 
-Both count only as far as the device is what the step waits for: W - host bounds them.
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
-- The layout, for this layer alone: channels last where it is NCHW, contiguous where it is channels last and grouped.
-- `torch.backends.cudnn.benchmark = True`: the algorithms are timed once for each shape, and the best one is kept. It
-  gives nothing where there is no other one for this layout and type, as in the depthwise layer above.
-- Another type, or another size: a batch of 63 or 65 for 64, a padded image.
+- Another layout for this layer alone: channels last if it is NCHW, contiguous if it is channels last and grouped.
+- `torch.backends.cudnn.benchmark = True`: cuDNN times the algorithms once for each shape and keeps the best. It gives
+  nothing where this layout and type have no other algorithm, as in the depthwise layer above.
+- Another type, or another size: a batch of 63 or 65 instead of 64, a padded image.
 
 ## Sick
 
@@ -57,7 +60,7 @@ from gobrrr.analysis.events.ratios import share as share_of
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.price import Group
-from gobrrr.conditions.common import about_calls, certainty_of, unable
+from gobrrr.conditions.common import about_calls, certainty_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -69,22 +72,22 @@ FALLBACK = re.compile(
     r"wgrad2d_grouped|dgrad2d_grouped|naive_conv|cudnn::\w+::\w*generic\w*conv|conv\w*_generic",
     re.IGNORECASE,
 )
-"""Names of cuDNN's and MIOpen's kernels that convolve directly, or by a matmul on the vector units."""
+"""Names of cuDNN and MIOpen kernels that convolve directly, or with a matmul on the vector units."""
 
 FAR = 0.2
-"""Of the share that the others reach; the cliffs that were reported are 30-fold and more, an unlucky tile twofold."""
+"""A fallback reaches less than this part of the others' share: reported cliffs are 30-fold, an unlucky tile twofold."""
 
 USUAL_SHARE = 0.3
-"""Of its roof, for a convolution where the step has none to compare with."""
+"""Share of its roof assumed for a convolution if the step has no other to compare with; chosen, not measured."""
 
 WORST = 2.0
-"""The low end takes the other algorithm to be this much worse than the others are together."""
+"""The low end assumes that another algorithm is this much slower than the other convolutions; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Convolutions whose kernel is a fallback by name, far below the others."""
+    """Convolutions whose kernel is a fallback by its name, far below the others."""
     if evidence.device.onednn:
-        return None  # a processor's convolutions have one library and no such kernels
+        return None  # oneDNN has no such kernels
     missing = unable(CODE, evidence)
     if missing:
         return missing
@@ -111,8 +114,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["channels-last", "cudnn-benchmark"],
         facts=[
             f"{units.a_step(len(calls) / count, 'convolution')}: "
-            f"{units.duration(float(ns[calls].sum()) / count)} of {units.duration(evidence.wall_ns)} "
-            f"at {units.percent(reach)} of their roof",
+            f"{of_step(evidence, float(ns[calls].sum()) / count)}, at {units.percent(reach)} of their roof",
             f"the step's other convolutions reach {units.percent(share)} of theirs"
             if share is not None
             else f"the step has no other convolution: {units.percent(USUAL_SHARE)} of the roof is assumed for one",
@@ -131,14 +133,14 @@ def _name(group: Group) -> str:
 
 
 def _reached(evidence: Evidence, calls: I8) -> float | None:
-    """Share of their roofs that convolutions reach together; None without any that is priced."""
+    """Share of their roofs that convolutions reach together; None if none of them is priced."""
     ns, floor = evidence.calls.ns[calls], evidence.calls.floor_ns[calls]
     known = ~np.isnan(floor) & (ns > 0)
     return min(float(floor[known].sum() / ns[known].sum()), 1.0) if known.any() else None
 
 
 def _benchmark(evidence: Evidence) -> list[str]:
-    """Whether cuDNN times its algorithms, where a live run saw the setting."""
+    """Whether cuDNN times its algorithms, if a live run saw the setting."""
     switches = evidence.profile.switches
     if switches is None:
         return []

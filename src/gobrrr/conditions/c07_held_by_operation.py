@@ -1,38 +1,41 @@
-"""One operation holds the step.
+"""One operation takes much of the step.
 
-Most operations take microseconds more or less; a few have forms that take a thousand times what their result is worth:
-a list of a mask's positions, a sort for a few values, a decomposition, a product of integers. One such line may hold
-the whole step, whatever else is tuned.
+Most operations take microseconds more or less. A few have forms that cost a thousand times what their result is worth:
+a list of a mask's positions, a sort for a few values, a decomposition, a product of integers. One such line can
+dominate the step, whatever else is tuned.
 
 ## How it is recognised
 
-Device time (on a CPU: the time of its operations) by operation, as the program calls it. An operation of a known slow
-form counts from a fifth of the step on: it is known by its name, by the mask that it is indexed with, or by the type of
-its arguments. Any other counts with more than half of the step, if it has no floor, or takes more than twice its floor,
-and is none of those that other conditions judge (contractions, convolutions, attention, norms, pointwise operations,
-reductions, optimizers). On a CPU an operation of a slow form has all that happens in it, also what it dispatches row by
-row and what computes nothing by itself. On a GPU one with 64 launches or more has the idle time in it: it goes through
-a batch piece by piece. Repeated indices (M08), convolutions (C06) and attention (M02) are told there
-where they can be priced.
+Device time (on a CPU: the time of its operations), added up by the operation that the program calls:
+
+- An operation with a known slow form counts from a fifth of the step. The form is recognised by the operation's name,
+  by the mask that indexes it, or by the type of its arguments.
+- Any other operation counts with more than half of the step, if it has no floor or takes more than twice its floor.
+  Operations that other conditions judge (contractions, convolutions, attention, norms, pointwise operations,
+  reductions, optimizers) are left to them.
+
+On a CPU an operation with a slow form counts with everything that runs inside it, including what it dispatches row by
+row. On a GPU an operation with 64 launches or more goes through a batch piece by piece, and counts with the idle time
+inside it. Repeated indices (M08), convolutions (C06) and attention (M02) are reported there where they can be priced.
 
 ## What it costs
 
-    at stake (high) = the time of its calls beyond their floors, as far as the device is what the step waits for
+    at stake (high) = the time of its calls beyond their floors, while the step waits for the device
                       + the idle time in an operation that is issued piece by piece
-    at stake (low)  = 0: what the better form takes is not known
+    at stake (low)  = 0: the time of the better form is not known
 
 ## What helps
 
-- Positions of a mask: `torch.where`, `masked_fill`; to sample, draw positions and draw again those that are excluded.
-- `unique`, `sort`: `bincount`, `topk`, or once before the loop.
+- Positions of a mask: `torch.where`, `masked_fill`. To sample: draw positions, and draw again those that are excluded.
+- `unique`, `sort`: `bincount`, `topk`, or do it once before the loop.
 - `repeat_interleave(output_size=...)`.
-- Decompositions: a cheaper one, by batch, not in each step.
+- Decompositions: a cheaper one, a batched one, or not in each step.
 - One-hot products: `F.embedding`, `index_select`.
 - Products of integers: float32, which is exact up to 2**24.
-- Convolutions with a long kernel: by Fourier transforms.
+- Convolutions with a long kernel: Fourier transforms.
 - `repeat`: broadcasting or `expand`; `Embedding(max_norm=...)`: `renorm_` once after the update.
 
-An operation without a known slow form is named with its line and its share, and no remedy is given.
+An operation without a known slow form is named with its line and its share of the step, without a remedy.
 
 ## Sick
 
@@ -65,47 +68,48 @@ from gobrrr.conditions.m08_repeated_index_backward import check as of_indices
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "C07"
-TITLE = "one operation holds the step"
+TITLE = "one operation that takes much of the step"
 TREATMENT = "other-form"
 
 CLOSER = {"M08": of_indices, "C06": of_convolutions, "M02": of_attention}
-"""Conditions that look at the same calls more closely."""
+"""Conditions that report the same calls in more detail."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Operations of a slow form with a fifth of the step, and others with most of it."""
-    found = [one for one in heavy(evidence) if not _told_closer(evidence, one)]
-    if not found:
+    """Operations with a known slow form that take a fifth of the step, and others that take most of it."""
+    operations = [operation for operation in heavy(evidence) if not _reported_elsewhere(evidence, operation)]
+    if not operations:
         return None
-    calls = np.concatenate([one.calls for one in found])
+    calls = np.concatenate([operation.calls for operation in operations])
     ns = beyond(evidence, calls)
-    idle = sum(one.idle for one in found) / evidence.steps.count
+    idle = sum(operation.idle for operation in operations) / evidence.steps.count
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        where=[_place(evidence, operation) for operation in operations[:MOST_PLACES]],
         at_stake=(0.0, step_saving(evidence, calls, np.zeros(len(calls)), ns)[1] + idle),
-        claim=claim_of(evidence, found),
+        claim=claim_of(evidence, operations),
         certainty="high",
-        treatments=[TREATMENT] if any(one.form is not None for one in found) else [],
-        facts=[_fact(evidence, one) for one in found[:MOST_PLACES]],
+        treatments=[TREATMENT] if any(operation.form is not None for operation in operations) else [],
+        facts=[_fact(evidence, operation) for operation in operations[:MOST_PLACES]],
     )
 
 
-def _told_closer(evidence: Evidence, one: Heavy) -> bool:
-    closer = CLOSER.get(one.form.condition) if one.form is not None else None
+def _reported_elsewhere(evidence: Evidence, operation: Heavy) -> bool:
+    closer = CLOSER.get(operation.form.condition) if operation.form is not None else None
     result = closer(evidence) if closer is not None else None
     return isinstance(result, Found) and not result.hidden
 
 
-def _place(evidence: Evidence, one: Heavy) -> Place:
-    steps = evidence.steps.count
-    return Place(op=one.name, module=one.module, source=one.source, count=len(one.rows) / steps, ns=one.ns / steps)
+def _place(evidence: Evidence, operation: Heavy) -> Place:
+    count, ns = (amount / evidence.steps.count for amount in (len(operation.rows), operation.ns))
+    return Place(op=operation.name, module=operation.module, source=operation.source, count=count, ns=ns)
 
 
-def _fact(evidence: Evidence, one: Heavy) -> str:
-    ns = one.ns / evidence.steps.count
-    at = f" ({one.source})" if one.source else ""
-    why = one.form.slow if one.form is not None else "no slow form of it is known"
-    return f"{short_op(one.name)}{at}: {units.duration(ns)} a step, {units.percent(ns / evidence.wall_ns)} of it; {why}"
+def _fact(evidence: Evidence, operation: Heavy) -> str:
+    ns = operation.ns / evidence.steps.count
+    source = f" ({operation.source})" if operation.source else ""
+    why = operation.form.slow if operation.form is not None else "no slow form of it is known"
+    share = units.percent(ns / evidence.wall_ns)
+    return f"{short_op(operation.name)}{source}: {units.duration(ns)} a step, {share} of it; {why}"

@@ -1,4 +1,4 @@
-"""What the conditions share: the threshold of a finding, the words for what was not looked at, places."""
+"""What the conditions share: making findings and places, reasons why a condition was not checked, coverage."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
 from gobrrr.model.events import I8
 
 LEAST_SHARE = 0.02
-"""Less of the step than this is not worth a reader's time, and below the spread of most measurements."""
+"""The least share of the step that is reported. Less is not worth a reader's time and within most spreads."""
 
 GOOD_COVERAGE = 0.8
 """Share of device time that must be priced for a claim about the whole step (docs/design.md, section 5)."""
 
 LEAST_COVERAGE = 0.5
-"""With less than this share of the device's compute time priced, a condition that prices calls saw the lesser part."""
+"""The least share of the device's compute time that must be priced for conditions that price calls to be sure."""
 
 MOST_PLACES = 3
+"""Places and facts of one kind that a finding shows; chosen for one screen."""
 
 UNPRICED = ("C07",)
 """Conditions that need no price of a call."""
 
 OF_TENSOR_CORES = ("C02", "C03")
-"""Conditions of tensor cores: a device without them has none, however little of its work is priced."""
+"""Conditions about tensor cores. They need no priced work to be absent on a device without tensor cores."""
 
 
 def finding(
@@ -52,10 +53,10 @@ def finding(
     facts: list[str],
     gone: I8 = NO_CALLS,
 ) -> Found | None:
-    """The finding, or None where less than `LEAST_SHARE` of the step is at stake. 0 <= low <= high <= wall.
+    """The finding, or None if less than `LEAST_SHARE` of the step is at stake. 0 <= low <= high <= wall.
 
-    `gone`: calls that no longer are launches of their own once it is mended. Where the host alone keeps more from being
-    at stake, and the calls' own time would make it so, it is hidden.
+    `gone`: calls that are no longer launched once it is mended. A finding is hidden if its calls take enough time on
+    the device, but less is at stake because the host is the bottleneck.
     """
     high = min(max(at_stake[1], 0.0), evidence.wall_ns)
     low = min(max(at_stake[0], 0.0), high)
@@ -63,7 +64,7 @@ def finding(
     hidden = high < least
     if hidden and claim.total < least * evidence.steps.count:
         return None
-    made = Finding(
+    about = Finding(
         code=code,
         title=title,
         where=where,
@@ -72,7 +73,7 @@ def finding(
         treatments=treatments,
         evidence=facts,
     )
-    return Found(made, claim, gone, hidden)
+    return Found(about, claim, gone, hidden)
 
 
 def about_calls(
@@ -87,10 +88,10 @@ def about_calls(
     certainty: Certainty | None = None,
     gone: I8 = NO_CALLS,
 ) -> Found | None:
-    """A finding about calls that may get shorter. `lost`: the calls, and by how many ns each of them may, at the least
-    and at the most. So much is claimed, and what it is worth on the wall is at stake.
+    """A finding about calls that can get shorter. `lost`: (calls, the least and the most ns that each can lose). That
+    is claimed, and what it saves of the step's wall time is at stake.
 
-    Where nothing else is said, the places are those of the calls, and the certainty goes by how much is priced.
+    By default the places are those of the calls, and the certainty depends on how much is priced.
     """
     calls, low, high = lost
     return finding(
@@ -109,7 +110,7 @@ def about_calls(
 
 def about_measurement(code: str, title: str, facts: list[str], treatments: list[str], where: list[Place]) -> Found:
     """A finding about the trace and not the step: nothing of the step is at stake."""
-    made = Finding(
+    about = Finding(
         code=code,
         title=title,
         where=where,
@@ -118,22 +119,18 @@ def about_measurement(code: str, title: str, facts: list[str], treatments: list[
         treatments=treatments,
         evidence=facts,
     )
-    return Found(made, NOTHING)
-
-
-def following(evidence: Evidence) -> I8:
-    """For each idle stretch the index (into `links.device`) of the work that ends it, -1 at the end of the window."""
-    index = np.full(len(evidence.events) + 1, -1, dtype=np.int64)
-    index[evidence.priced.links.device] = np.arange(len(evidence.priced.links.device))
-    return index[evidence.budget.gaps.next_work]
+    return Found(about, NOTHING)
 
 
 def launching(evidence: Evidence) -> tuple[I8, I8]:
-    """(idle stretches that end in work that the host launched by itself, that work as indices into `links.device`).
+    """(idle stretches that end in work with a launch of its own, that work as indices into `links.device`).
 
-    Not those that end in input (D01) or in a graph's replay.
+    Stretches that end in input (D01) or in a graph's replay are left out.
     """
-    links, behind = evidence.priced.links, following(evidence)
+    links = evidence.priced.links
+    index = np.full(len(evidence.events) + 1, -1, dtype=np.int64)
+    index[links.device] = np.arange(len(links.device))
+    behind = index[evidence.budget.gaps.next_work]  # -1 at the end of the window
     wanted = behind >= 0
     wanted[input_stretches(evidence)] = False
     gaps = np.flatnonzero(wanted)
@@ -141,48 +138,64 @@ def launching(evidence: Evidence) -> tuple[I8, I8]:
     return gaps, behind[gaps]
 
 
-def within_loops(evidence: Evidence, loops: list[HostLoop], *causes: str) -> tuple[I8, F8]:
-    """(idle stretches, ns of `causes` in each) of loops on the host: those that end in work which they launch.
+def by_line(loops: list[HostLoop]) -> list[HostLoop]:
+    """The first loop of each line, at most `MOST_PLACES`."""
+    first: dict[str | None, HostLoop] = {}
+    for loop in loops:
+        first.setdefault(loop.loop.source, loop)
+    return list(first.values())[:MOST_PLACES]
 
-    A CPU that is the device is in the loops themselves, and much of what it does there launches nothing.
+
+def within_loops(evidence: Evidence, loops: list[HostLoop], *causes: str) -> tuple[I8, F8]:
+    """(idle stretches that end in work launched by the loops, ns of `causes` in each).
+
+    If the CPU is the device, the stretches are those within the loops: much of what it does there launches nothing.
     """
-    told = evidence.budget.gaps
+    idle = evidence.budget.gaps
     if not evidence.device.asynchronous:
-        ns = np.minimum(idle_under(evidence, spans_of_loops(evidence, loops)), told.of(*causes, HOST_WORK))
+        ns = np.minimum(idle_under(evidence, spans_of_loops(evidence, loops)), idle.of(*causes, HOST_WORK))
         gaps = np.flatnonzero(ns)
         return gaps, ns[gaps].astype(np.float64)
     gaps, behind = launching(evidence)
     gaps = gaps[inside_of(evidence, loops)[behind]]
-    return gaps, told.of(*causes)[gaps].astype(np.float64)
+    return gaps, idle.of(*causes)[gaps].astype(np.float64)
 
 
 def needs_machine(code: str) -> NotChecked:
-    """The device is not known, so neither are its ceilings."""
+    """The device is not known, so its ceilings are not known either."""
     return NotChecked(code=code, needs="needs a machine: --on NAME")
 
 
-def needs_shapes(code: str) -> NotChecked:
-    """The trace has no arguments."""
+def needs_live(code: str) -> NotChecked:
+    """A trace does not record what the condition looks at."""
+    return NotChecked(code=code, needs="needs a live run: gobrrr diagnose file.py:step")
+
+
+def needs_frames(code: str) -> NotChecked:
+    """The profile has no Python frames."""
+    return NotChecked(code=code, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
+
+
+def without_shapes(code: str, evidence: Evidence) -> NotChecked | None:
+    """Why a condition that needs the calls' shapes can't be checked; None if it can."""
+    if shapes_known(evidence):
+        return None
+    if evidence.priced.links.in_graph.any():  # a replayed graph records no arguments
+        return NotChecked(code=code, needs="needs the operations behind the CUDA graph: profile the step without it")
     return NotChecked(code=code, needs="needs the operations' shapes: profile with record_shapes=True")
 
 
-def needs_eager(code: str) -> NotChecked:
-    """The kernels are replayed from a graph, which carries no arguments."""
-    return NotChecked(code=code, needs="needs the operations behind the CUDA graph: profile the step without it")
-
-
 def unable(code: str, evidence: Evidence) -> NotChecked | None:
-    """Why a condition that prices calls can't be looked at; None if it can."""
-    if not shapes_known(evidence):
-        return needs_eager(code) if evidence.priced.links.in_graph.any() else needs_shapes(code)
-    return needs_machine(code) if evidence.machine is None else None
+    """Why a condition that prices calls can't be checked; None if it can."""
+    missing = without_shapes(code, evidence)
+    return needs_machine(code) if missing is None and evidence.machine is None else missing
 
 
 def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked | None) -> Found | NotChecked | None:
-    """What a condition's check comes to where less than `LEAST_COVERAGE` of the device's compute time is priced.
+    """The result of a check if less than `LEAST_COVERAGE` of the device's compute time is priced.
 
-    A condition that prices calls (C, M) and found nothing was not looked for in the greater part: NotChecked, with the
-    share. What it did find has low certainty, and says why. Other results stay as they are.
+    A condition that prices calls (C, M) and found nothing did not see the larger part: NotChecked, with the share. What
+    it did find has low certainty, and says why. Other results stay the same.
     """
     share = covered(evidence)
     if (
@@ -193,13 +206,12 @@ def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked |
     ):
         return result
     if result is None or (isinstance(result, Found) and result.hidden):
-        needs = f"needs FLOPs and bytes of more of the device's compute time: known for {units.percent(share)}"
+        needs = f"needs FLOPs and bytes of more of the device's compute time: known for {units.percent(share)} of it"
         return NotChecked(code=code, needs=needs)
     if isinstance(result, NotChecked):
         return result
     known = f"FLOPs and bytes are known for only {units.percent(share)} of the device's compute time"
-    fact = f"{known}: more may be in the rest"
-    facts = [*result.finding.evidence, fact]
+    facts = [*result.finding.evidence, f"{known}: there may be more of this in the rest"]
     return Found(msgspec.structs.replace(result.finding, certainty="low", evidence=facts), result.claim, result.gone)
 
 
@@ -217,14 +229,14 @@ def covered(evidence: Evidence) -> float:
 
 
 def certainty_of(evidence: Evidence, best: Certainty = "high") -> Certainty:
-    """`best` where most of the device time is priced, one less where it is not."""
+    """`best` if most of the device time is priced, otherwise one level less."""
     if covered(evidence) >= GOOD_COVERAGE:
         return best
     return "medium" if best == "high" else "low"
 
 
 def signature(group: Group) -> tuple[object, ...]:
-    """What makes two calls the same to a reader: the operation and its tensors' shapes and dtypes."""
+    """Calls are alike to a reader if this is equal: the operation and its tensors' shapes and dtypes."""
     return group.call.name or group.call.kernels[:1], tuple(
         (tensor.shape, tensor.dtype) for tensor in tensors(group.call)
     )
@@ -232,8 +244,47 @@ def signature(group: Group) -> tuple[object, ...]:
 
 def places(evidence: Evidence, sets: Iterable[I8], most: int = MOST_PLACES) -> list[Place]:
     """A place for each set of calls, most time first."""
-    found = [evidence.place(calls) for calls in sets]
-    return sorted(found, key=lambda place: (-(place.ns or 0.0), place.op or "", place.shapes or ""))[:most]
+    by_set = [evidence.place(calls) for calls in sets]
+    return sorted(by_set, key=lambda place: (-(place.ns or 0.0), place.op or "", place.shapes or ""))[:most]
+
+
+def place_of_row(
+    evidence: Evidence, row: int, count: float | None, ns: float | None = None, op: str | None = None
+) -> Place:
+    """The place of a host event, by default with the event's name as the operation."""
+    name = evidence.events.name_of(row) if op is None else op
+    return Place(op=name, module=evidence.module(row), source=evidence.source(row), count=count, ns=ns)
+
+
+def of_step(evidence: Evidence, ns: float) -> str:
+    """A time of one step, for a reader: "3.2 ms of the step's 10 ms"."""
+    return f"{units.duration(ns)} of the step's {units.duration(evidence.wall_ns)}"
+
+
+def bytes_of(evidence: Evidence, calls: Iterable[int]) -> float:
+    """Bytes that calls move together; calls without a known number count as 0."""
+    return sum(evidence.group_of(call).work.bytes or 0.0 for call in calls)
+
+
+def matrix_flop_of(evidence: Evidence, calls: Iterable[int]) -> float:
+    """FLOP of the matrix products of calls."""
+    return sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls)
+
+
+def recorded_steps_of(evidence: Evidence, rows: I8) -> I8:
+    """The numbers of the recorded steps that host events lie in, the first being 1."""
+    start = evidence.replayed.start_ns[rows]
+    return np.unique(np.searchsorted(np.array(evidence.steps.begins), start, side="right"))
+
+
+def which_steps(evidence: Evidence, rows: I8, verb: str, *, again: bool) -> str:
+    """Which recorded steps have events of a kind; if only the first has them, a warm-up was recorded (not `again`)."""
+    count = len(evidence.steps.begins)
+    if count < 2:
+        return f"one step was recorded: whether later ones {verb} as well is not known"
+    if not again:
+        return f"only the first recorded step {verb}s: warm up before profiling"
+    return f"{units.count(len(recorded_steps_of(evidence, rows)))} of {units.count(count)} recorded steps {verb}"
 
 
 def by_signature(evidence: Evidence, calls: I8) -> list[I8]:
@@ -241,7 +292,7 @@ def by_signature(evidence: Evidence, calls: I8) -> list[I8]:
     sets: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for call in calls.tolist():
         sets[signature(evidence.group_of(call))].append(call)
-    return [np.array(one, dtype=np.int64) for one in sets.values()]
+    return [np.array(alike, dtype=np.int64) for alike in sets.values()]
 
 
 def short_op(name: str | None) -> str:

@@ -1,33 +1,37 @@
-"""The device waits for its input: data is loaded, decoded or augmented on the path of the step.
+"""The device waits for its input: loading, decoding or augmenting data delays the step.
 
-With a loader in the training thread (`num_workers=0`), too few workers, or transforms on the host between the
-loader and the copy, the device idles until the batch is there. The copy itself is on the path as well when the
-batch lies in pageable memory: it blocks the host and runs at a fraction of the link.
+The device idles until the batch is there, with a loader in the training thread (`num_workers=0`), too few workers, or
+transforms on the host between the loader and the copy. From pageable memory the copy itself delays the step too: it
+blocks the host and runs at a fraction of the link's bandwidth.
 
 ## How it is recognised
 
-Idle time of the device that is put down to input: in a DataLoader's `__next__`, or in operations that compute on
-the host (100 us or longer, nothing launched below them) in a gap that ends in a copy of at least 1 MB from the
-host. The copies that no kernel overlaps stand in the budget's `transfer` line.
+Idle time of the device that is attributed to input:
+
+- time in a DataLoader's `__next__`;
+- operations that compute on the host (100 us or longer, with no launch inside) in a gap that ends in a copy of at least
+  1 MB from the host.
+
+Copies that no kernel overlaps are in the budget's `transfer` line.
 
 ## What it costs
 
     cost (low)  = idle time in a DataLoader and in host operations that prepare a copy, less W - its low end
     cost (high) = all of the idle time in such gaps + the copies from the host that nothing overlaps
 
-The part between the two is freeing and allocating host memory, page faults, Python, which vanish with the work if
-other processes do it. A step never gets shorter than the device's other work.
+W is the step time, estimated with an interval. The difference between the two ends is allocation and release of host
+memory, page faults and Python, which also go away when other processes do the work. A step never gets shorter than the
+device's other work.
 
 ## What helps
 
 - `DataLoader(num_workers=N, persistent_workers=True)`: the step then takes max(step, item time * batch / N).
-- `pin_memory=True`, `.to(device, non_blocking=True)` and one batch ahead on a stream of its own: the copy overlaps.
+- `pin_memory=True`, `.to(device, non_blocking=True)` and prefetching one batch on a separate stream: the copy overlaps.
 - Transforms on the device, or done once and stored.
-
-- A data set in memory whose items cost less to have than to pick: one index a batch, `x[at], y[at]`, or
-  `__getitems__`. It is that where over half of a batch's time passes in picking items (`aten::select` and the like)
-  and in joining them (`collate`, `aten::stack`), less than 100 us for each item. Workers are slower than none there:
-  the batch costs more to send between processes than to index.
+- For a data set in memory, where picking an item costs more than making it: one index a batch, `x[at], y[at]`, or
+  `__getitems__`. The finding says so where over half of a batch's time goes to picking items (`aten::select` and the
+  like) and joining them (`collate`, `aten::stack`), at less than 100 us an item. Workers do not help there: sending the
+  batch between processes costs more than indexing it.
 - One loader for all epochs, with `persistent_workers=True`: without it each epoch starts its workers anew.
 
 It does not help where the loader is fast and the gap is launching (O01).
@@ -63,82 +67,87 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.host.inputs import host_rows, input_gaps, input_stretches, inward_copies
 from gobrrr.analysis.host.items import indexed, starts
-from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding
+from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding, of_step, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "D01"
-TITLE = "the step waits for input"
+TITLE = "waiting for input"
 
 
 @dataclass(frozen=True)
 class _Input:
-    """Nanoseconds of one step: idle in loading and host operations, idle in all input gaps, copies not overlapped."""
+    """Ns of one step: idle in loading and host operations, idle in all input gaps, copies that nothing overlaps."""
 
     prepared: float
     gaps: float
     copies: float
-    each: F8  # `prepared` by gap, for the whole window
+    by_gap: F8  # `prepared` by gap, for the whole window
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Idle time in front of input copies and in loaders."""
-    seen = _measure(evidence)
+    """Idle time before input copies and in loaders."""
+    waiting = _measure(evidence)
     wall = evidence.wall_ns
-    if seen.prepared < LEAST_SHARE * wall:
+    if waiting.prepared < LEAST_SHARE * wall:
         return None
     path = path_of(evidence)
-    low, high = seen.prepared, min(seen.gaps + seen.copies, path.idle + seen.copies)
+    low, high = waiting.prepared, min(waiting.gaps + waiting.copies, path.idle + waiting.copies)
     pageable = _pageable(evidence)
-    mine = input_stretches(evidence)
-    length = (evidence.budget.gaps.stop - evidence.budget.gaps.start)[mine].astype(np.float64)
+    gaps = input_stretches(evidence)
+    length = (evidence.budget.gaps.stop - evidence.budget.gaps.start)[gaps].astype(np.float64)
     return finding(
         evidence,
         CODE,
         TITLE,
         where=_places(evidence),
         at_stake=(low - path.spread.down, max(low, high)),
-        claim=of_gaps(evidence, mine, length, seen.each) + of_work(evidence, inward_copies(evidence), certain=False),
-        certainty="high" if seen.prepared >= 0.1 * wall else "medium",
+        claim=of_gaps(evidence, gaps, length, waiting.by_gap)
+        + of_work(evidence, inward_copies(evidence), certain=False),
+        certainty="high" if waiting.prepared >= 0.1 * wall else "medium",
         treatments=[
             "dataloader-workers" if indexed(evidence) is None else "index-batch",
             *([] if pageable or not evidence.device.own_memory else ["prefetch-pinned"]),
         ],
-        facts=[*_facts_cpu(seen, wall, path.busy), *_made_how(evidence)]
+        facts=[*_facts_cpu(evidence, waiting, path.busy), *_loader_facts(evidence)]
         if not evidence.device.asynchronous
         else [
-            *_made_how(evidence),
-            f"the device idles for {units.duration(seen.gaps)} of {units.duration(wall)} in front of its input, "
-            f"{_of_that(seen.prepared, seen.gaps)} in loading and host operations",
-            f"copies from the host that nothing overlaps: {units.duration(seen.copies)} a step"
-            + (", from pageable memory" if pageable else ""),
-            f"the device's other work is {units.duration(path.busy - seen.copies)} a step: the next bound",
+            *_loader_facts(evidence),
+            f"the device idles for {of_step(evidence, waiting.gaps)} before its input is there, "
+            f"{_of_that(waiting.prepared, waiting.gaps)} in loading and host operations",
+            *([_copies_fact(waiting.copies, pageable)] if waiting.copies else []),
+            f"the device's other work takes {units.duration(path.busy - waiting.copies)} a step: the next bottleneck",
         ],
     )
 
 
-def _facts_cpu(seen: _Input, wall: float, busy: float) -> list[str]:
-    """The same where the processor that waits is the one that loads: no copies, no link."""
+def _facts_cpu(evidence: Evidence, waiting: _Input, busy: float) -> list[str]:
+    """The facts if the processor that computes is the one that loads: no copies, no link."""
     return [
-        f"{units.duration(seen.gaps)} of {units.duration(wall)} pass before the step has its input, "
-        f"{_of_that(seen.prepared, seen.gaps)} in loaders and long operations on the host",
-        f"the operations of the step compute for {units.duration(busy)}: the next bound",
+        f"{of_step(evidence, waiting.gaps)} pass before its input is there, "
+        f"{_of_that(waiting.prepared, waiting.gaps)} in loaders and long operations on the host",
+        f"the operations of the step compute for {units.duration(busy)}: the next bottleneck",
     ]
 
 
+def _copies_fact(ns: float, pageable: float) -> str:
+    memory = ", from pageable memory" if pageable else ""
+    return f"copies from the host that nothing overlaps: {units.duration(ns)} a step{memory}"
+
+
 def _of_that(part: float, whole: float) -> str:
-    """A part of a time that was told just before."""
+    """A part of the time that the sentence named just before."""
     return "all of it" if units.duration(part) == units.duration(whole) else f"{units.duration(part)} of that"
 
 
-def _made_how(evidence: Evidence) -> list[str]:
-    """What the loader's time is, where it is not making the items."""
+def _loader_facts(evidence: Evidence) -> list[str]:
+    """What the loader spends its time on, besides making the items."""
     items, begun = indexed(evidence), starts(evidence).length / evidence.steps.count
     facts = []
     if items is not None:
         facts.append(
             f"the data set is indexed item by item: {items.items:,.0f} items a batch, and "
-            f"{units.percent(items.picking)} of the loader's time passes in picking and joining them: index by batch"
+            f"{units.percent(items.picking)} of the loader's time goes to picking and joining them: index by batch"
         )
     if begun:
         facts.append(
@@ -150,11 +159,11 @@ def _made_how(evidence: Evidence) -> list[str]:
 
 def _measure(evidence: Evidence) -> _Input:
     count = evidence.steps.count
-    mine, gaps = input_stretches(evidence), evidence.budget.gaps
-    start, stop = gaps.start[mine], gaps.stop[mine]
-    each = covered(_spans(evidence, host_rows(evidence)), start, stop).astype(np.float64)
+    stretches, gaps = input_stretches(evidence), evidence.budget.gaps
+    start, stop = gaps.start[stretches], gaps.stop[stretches]
+    by_gap = covered(_spans(evidence, host_rows(evidence)), start, stop).astype(np.float64)
     copies = evidence.budget.owned_ns[inward_copies(evidence)].sum()
-    return _Input(float(each.sum()) / count, float((stop - start).sum()) / count, float(copies) / count, each)
+    return _Input(float(by_gap.sum()) / count, float((stop - start).sum()) / count, float(copies) / count, by_gap)
 
 
 def _spans(evidence: Evidence, rows: I8) -> Spans:
@@ -162,7 +171,7 @@ def _spans(evidence: Evidence, rows: I8) -> Spans:
 
 
 def _pageable(evidence: Evidence) -> float:
-    """Duration of copies from pageable memory in one step; 0 without any."""
+    """Ns of copies from pageable memory in one step."""
     events, rows = evidence.replayed, evidence.priced.links.device[inward_copies(evidence)]
     rows = rows[[("Pageable" in events.name_of(int(row))) for row in rows]] if len(rows) else rows
     return float(events.duration_ns[rows].sum()) / evidence.steps.count
@@ -172,20 +181,13 @@ def _places(evidence: Evidence) -> list[Place]:
     """The loaders and host operations with the most time, by name."""
     rows = _working(evidence)
     events = evidence.replayed
-    found = []
-    for name in np.unique(events.name[rows]).tolist():
-        mine = rows[events.name[rows] == name]
-        first = int(mine[0])
-        found.append(
-            Place(
-                op=events.names[name],
-                module=evidence.module(first),
-                source=evidence.source(first),
-                count=len(mine) / evidence.steps.count,
-                ns=_spans(evidence, mine).length / evidence.steps.count,
-            )
-        )
-    return sorted(found, key=lambda place: (-(place.ns or 0.0), place.op or ""))[:MOST_PLACES]
+    by_name = [rows[events.name[rows] == name] for name in np.unique(events.name[rows])]
+    count = evidence.steps.count
+    loaders = [
+        place_of_row(evidence, int(alike[0]), len(alike) / count, _spans(evidence, alike).length / count)
+        for alike in by_name
+    ]
+    return sorted(loaders, key=lambda place: (-(place.ns or 0.0), place.op or ""))[:MOST_PLACES]
 
 
 def _working(evidence: Evidence) -> I8:

@@ -1,25 +1,25 @@
-"""Copies between host and device that block: from or to pageable memory, at a part of the link's rate.
+"""Copies between host and device that block: they use pageable memory and reach part of the link's bandwidth.
 
-The device can only fetch from pinned memory. From pageable memory the driver copies through a buffer of its own while
-the host waits: no overlap, and often half the rate or less. Towards the host, a copy to a new CPU tensor blocks even
+The device can only read from pinned memory. From pageable memory the driver copies through a buffer of its own while
+the host waits: no overlap, and often half the bandwidth or less. To the host, a copy into a new CPU tensor blocks even
 with `non_blocking=True`.
 
 ## How it is recognised
 
-Copies whose event says Pageable, of at least 1 MB, that no kernel overlaps. Smaller ones are scalars and sizes: what
-they cost is the wait (O02).
+Copies of at least 1 MB whose event says Pageable and that no kernel overlaps. Smaller ones are scalars and sizes, whose
+cost is the wait (O02).
 
 ## What it costs
 
-    cost (high) = the copies' time that nothing overlaps
-    cost (low)  = that - their bytes at the host link's rate; nothing where that rate is not known
+    cost (high) = the time of the copies that nothing overlaps
+    cost (low)  = that - their bytes at the host link's bandwidth; 0 where that bandwidth is not known
 
 ## What helps
 
-- `DataLoader(pin_memory=True)` and `.to("cuda", non_blocking=True)`; one batch ahead on a stream of its own.
-- For results: a pinned buffer made once, `copy_(..., non_blocking=True)` and an event.
+- `DataLoader(pin_memory=True)` and `.to("cuda", non_blocking=True)`; prefetch one batch on a separate stream.
+- For results: a pinned buffer allocated once, `copy_(..., non_blocking=True)` and an event.
 
-`non_blocking=True` without pinned memory changes nothing, and pinning in the step costs a copy of its own.
+`non_blocking=True` without pinned memory changes nothing, and pinning memory inside the step costs another copy.
 
 ## Sick
 
@@ -44,7 +44,7 @@ from gobrrr.analysis.events.ratios import rate
 from gobrrr.analysis.findings.claims import Found, of_work
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import pageable_copies
-from gobrrr.conditions.common import finding
+from gobrrr.conditions.common import finding, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -77,10 +77,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"{units.a_step(len(copies) / count, 'pageable copy of 1 MB or more')}: {units.bytes_(moved)} in "
             f"{units.duration(length)}, {units.rate(rate(moved, length))}",
-            f"{units.duration(exposed)} of that is overlapped by nothing",
-            f"at the host link's {units.rate(link.value)} they take {units.duration(pinned)}"
+            f"nothing overlaps {units.duration(exposed)} of that",
+            f"at the host link's {units.rate(link.value)} they would take {units.duration(pinned)}"
             if link
-            else "the rate of the host link is not known",
+            else "the bandwidth of the host link is not known",
         ],
     )
 
@@ -88,17 +88,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _places(evidence: Evidence, copies: I8) -> list[Place]:
     """The heaviest copy of each direction, with the operation around it."""
     events, links = evidence.events, evidence.priced.links
-    result = []
+    owned, steps = evidence.budget.owned_ns, evidence.steps.count
+    heaviest = []
     for name in np.unique(events.name[links.device[copies]]).tolist():
-        mine = copies[events.name[links.device[copies]] == name]
-        op = int(links.op[mine[np.argmax(evidence.budget.owned_ns[mine])]])
-        result.append(
-            Place(
-                op=events.name_of(op) if op >= 0 else events.names[name],
-                module=evidence.module(op),
-                source=evidence.source(op),
-                count=len(mine) / evidence.steps.count,
-                ns=float(evidence.budget.owned_ns[mine].sum()) / evidence.steps.count,
-            )
-        )
-    return sorted(result, key=lambda place: -(place.ns or 0.0))
+        alike = copies[events.name[links.device[copies]] == name]
+        op = int(links.op[alike[np.argmax(owned[alike])]])
+        ns = float(owned[alike].sum()) / steps
+        heaviest.append(place_of_row(evidence, op, len(alike) / steps, ns, None if op >= 0 else events.names[name]))
+    return sorted(heaviest, key=lambda place: -(place.ns or 0.0))

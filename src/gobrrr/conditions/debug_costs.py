@@ -1,4 +1,4 @@
-"""What each debug feature costs a step, as far as it can be measured or bounded (O08)."""
+"""The cost of each debug feature in a step, measured or bounded (O08)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST_VARIABLES = {
     "DNNL_VERBOSE", "ONEDNN_VERBOSE", "CUBLAS_LOGINFO_DBG", "CUBLASLT_LOG_LEVEL", "CUDNN_LOGINFO_DBG",
     "CUDNN_LOGLEVEL_DBG", "TORCH_SHOW_DISPATCH_TRACE", "TORCH_CPP_LOG_LEVEL", "CUDA_INJECTION64_PATH",
 }  # fmt: skip
-"""Variables that make every call on the host longer. What the others do is seen elsewhere, or not in each step."""
+"""Variables that make every call on the host longer. The effect of others shows elsewhere, or not in each step."""
 
 SLOW_IF_DETERMINISTIC = {
     "aten::index_put_", "aten::_index_put_impl_", "aten::index_put", "aten::index_add_", "aten::index_add",
@@ -32,18 +32,19 @@ SLOW_IF_DETERMINISTIC = {
     "aten::scatter_add", "aten::scatter_reduce", "aten::gather", "aten::gather_backward", "aten::put_",
     "aten::cumsum", "aten::repeat_interleave", "aten::embedding_dense_backward", "aten::convolution_backward",
 }  # fmt: skip
-"""What `torch.use_deterministic_algorithms` gives another algorithm (its documentation)."""
+"""Operations for which `torch.use_deterministic_algorithms` selects another algorithm (its documentation)."""
 
 CHECKS = {"aten::isnan", "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero", "aten::ne"}
-"""What anomaly detection does with each gradient."""
+"""The operations by which anomaly detection checks each gradient."""
 
 STACKS = re.compile(rf"{FROM_LIBRARY}(torch/\S*/)?traceback\.py\(\d+\): (format_stack|extract_stack)$")
 WARNINGS = re.compile(rf"{FROM_LIBRARY}warnings\.py\(\d+\): ")
+"""Frames of anomaly detection's stack traces, and of Python's warnings, as the profiler names them."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One feature that is on: nanoseconds of one step at stake, the fact, and the line that switched it on."""
+    """One feature that is on: ns of one step at stake, how to switch it off, and the line that switched it on."""
 
     name: str
     fact: str
@@ -55,7 +56,7 @@ class Cost:
 
 
 def costs(evidence: Evidence, switches: Switches) -> list[Cost]:
-    """Of all features that are on and do something in each step."""
+    """The cost of all features that are on and act in each step."""
     return [cost for part in PARTS for cost in part(evidence, switches)]
 
 
@@ -70,7 +71,7 @@ def _anomaly(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, spent.gap_ns * (low > 0))
     claim += of_calls(spent.calls, spent.call_ns * (low > 0), spent.call_ns)
     fact = (
-        f"anomaly detection is on: {units.duration(spent.ns)} a step under its stack traces and its checks for NaN"
+        f"anomaly detection is on: its stack traces and its checks for NaN take {units.duration(spent.ns)} a step"
         + ("" if evidence.profile.frames else "; the stack traces were not recorded")
     )
     yield Cost(
@@ -82,7 +83,7 @@ def _checks(evidence: Evidence) -> I8:
     """The checks that the autograd engine makes, not the program's own."""
     events = evidence.replayed
     rows = events.of(Kind.OP)
-    names = [at for at, name in enumerate(events.names) if name in CHECKS]
+    names = [index for index, name in enumerate(events.names) if name in CHECKS]
     rows = rows[np.isin(events.name[rows], names)]
     rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     engine = [
@@ -94,39 +95,42 @@ def _checks(evidence: Evidence) -> I8:
 
 
 def _watchers(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
-    """What looks at each Python call or line: at most all of Python's time between operations."""
-    seen = [
+    """Tools that run at each Python call or line. They take at most all of Python's time between operations."""
+    tools = [
         (switches.tracer, "a trace function", "sys.settrace(None)"),
         (switches.profiler, "a profile function", "sys.setprofile(None)"),
         (switches.debugger, "a debugger", "run without the debugger"),
-        *((one, "a monitoring tool", "run without it") for one in switches.monitoring),
+        *((tool, "a monitoring tool", "run without it") for tool in switches.monitoring),
     ]
-    found = [(f"{what} is attached: {name}", how) for name, what, how in seen if name is not None]
-    if found:
-        yield _bounded(evidence, "what watches the program", found, (PYTHON,))
+    attached = [(f"{what} is attached: {name}", how) for name, what, how in tools if name is not None]
+    if attached:
+        yield _bounded(evidence, "tracing tools", attached, (PYTHON,))
 
 
 def _variables(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
-    """What makes calls of libraries or the allocation of memory longer: at most all of the host's time."""
-    found = [
+    """Variables that make library calls or memory allocation longer. They take at most all of the host's time."""
+    variables = [
         (f"{name}={value} is set", f"unset {name}") for name, value in switches.environment if name in HOST_VARIABLES
     ]
-    if found:
-        yield _bounded(evidence, "variables", found, (LAUNCHING, PYTHON))
+    if variables:
+        yield _bounded(evidence, "environment variables", variables, (LAUNCHING, PYTHON))
 
 
-def _bounded(evidence: Evidence, name: str, found: list[tuple[str, str]], causes: tuple[str, ...]) -> Cost:
-    """A cost of which only the most is known: the device's idle time of some causes."""
+def _bounded(evidence: Evidence, name: str, features: list[tuple[str, str]], causes: tuple[str, ...]) -> Cost:
+    """A cost with only an upper bound, the device's idle time of some causes. `features`: (fact, how to switch off)."""
     ns = evidence.budget.gaps.of(*causes).astype(np.float64)
     claim = of_gaps(evidence, np.arange(len(ns)), ns, np.zeros_like(ns), causes=causes)
     high = path_of(evidence).host_saving(0.0, float(ns.sum()) / evidence.steps.count)[1]
     words = " and ".join({PYTHON: "Python", LAUNCHING: "launching"}[cause] for cause in causes)
-    fact = f"{'; '.join(fact for fact, _ in found)}: at most the {units.duration(high)} a step of {words}"
-    return Cost(name, f"{fact}, how much of it can't be told", 0.0, high, claim, found[0][1])
+    fact = (
+        f"{'; '.join(fact for fact, _ in features)}: costs at most {units.duration(high)} a step, all the time of "
+        f"{words}; its own part of that is not known"
+    )
+    return Cost(name, fact, 0.0, high, claim, features[0][1])
 
 
 def _blocking(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
-    """Each launch waits: W = host + device. Without, W is at least the larger: at most the smaller one is saved."""
+    """Each launch waits, so W = host + device. Without, W is at least the larger, so at most the smaller is saved."""
     if not switches.launch_blocking or not evidence.device.asynchronous:
         return
     path, causes = path_of(evidence), (LAUNCHING, PYTHON, DRAINING)
@@ -135,27 +139,27 @@ def _blocking(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     part = ns * (share(high * evidence.steps.count, float(ns.sum())) or 0.0)
     claim = of_gaps(evidence, np.arange(len(ns)), part, np.zeros_like(part), causes=causes)
     fact = (
-        f"CUDA_LAUNCH_BLOCKING is set: the host waits for each kernel; {units.duration(path.busy)} of device and "
-        f"{units.duration(path.idle)} of host a step could overlap"
+        f"CUDA_LAUNCH_BLOCKING is set: the host waits for each kernel, so {units.duration(path.busy)} of device time "
+        f"and {units.duration(path.idle)} of host time a step do not overlap"
     )
     yield Cost("blocking launches", fact, 0.0, high, claim, "unset CUDA_LAUNCH_BLOCKING")
 
 
 def _deterministic(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
-    """Filling memory that is written anyway, and what operations with another algorithm take above their floor."""
+    """Filling memory that is written anyway, and the time above their floor of operations with another algorithm."""
     if not switches.deterministic:
         return
     filled, slow = _fills(evidence), _slow(evidence)
     ns, floor = evidence.calls.ns, np.nan_to_num(evidence.calls.floor_ns)
     above = np.maximum(ns[slow] - floor[slow], 0.0)
-    each, surely = np.concatenate([ns[filled], above]), np.concatenate([ns[filled], np.zeros_like(above)])
-    claim = of_calls(np.concatenate([filled, slow]), surely, each)
-    filling, high = (float(one.sum()) / evidence.steps.count for one in (surely, each))
+    most, least = np.concatenate([ns[filled], above]), np.concatenate([ns[filled], np.zeros_like(above)])
+    claim = of_calls(np.concatenate([filled, slow]), least, most)
+    filling, high = (float(by_call.sum()) / evidence.steps.count for by_call in (least, most))
     if not high:
         return
     fact = (
-        f"deterministic algorithms are on: {units.duration(filling)} a step fill new memory, "
-        f"{units.things(len(slow) / evidence.steps.count, 'call')} have another algorithm"
+        f"deterministic algorithms are on: filling new memory takes {units.duration(filling)} a step, and "
+        f"{units.a_step(len(slow) / evidence.steps.count, 'call')} may use another algorithm"
     )
     saving = path_of(evidence).device_saving(filling, high)
     how = "; ".join([FILLING] * bool(filling) + ["torch.use_deterministic_algorithms(False)"] * bool(above.any()))
@@ -163,7 +167,7 @@ def _deterministic(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
 
 
 FILLING = "torch.utils.deterministic.fill_uninitialized_memory = False"
-"""What leaves the algorithms deterministic: nothing reads what it has not written, in a program without that fault."""
+"""Algorithms stay deterministic without the filling, unless the program reads memory that it has not written."""
 
 
 def _fills(evidence: Evidence) -> I8:
@@ -188,15 +192,16 @@ def _slow(evidence: Evidence) -> I8:
 
 
 def _warned(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
-    """A warning at each wait: the time in Python's warnings."""
+    """A warning at each synchronization: the time in Python's warnings."""
     if not switches.sync_debug:
         return
     rows = frames(evidence, lambda name: WARNINGS.search(name) is not None)
     spent = spent_under(evidence, rows)
     claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, np.zeros_like(spent.gap_ns))
     idle = float(spent.gap_ns.sum()) / evidence.steps.count
-    fact = f"torch warns of each wait for the device: {units.duration(idle)} a step in Python's warnings"
-    yield Cost("warnings of waits", fact, 0.0, idle, claim, 'torch.cuda.set_sync_debug_mode("default")')
+    fact = f"torch warns at each synchronization: Python's warnings take {units.duration(idle)} a step"
+    yield Cost("synchronization warnings", fact, 0.0, idle, claim, 'torch.cuda.set_sync_debug_mode("default")')
 
 
 PARTS = (_anomaly, _watchers, _variables, _blocking, _deterministic, _warned)
+"""The features, one function each."""

@@ -1,4 +1,4 @@
-"""What some functions lose because they do not run as one graph: the host's time in them, chains that are not fused."""
+"""The cost of functions that do not run as one graph: host time in them, and chains that are not fused."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gobrrr.model.events import I8, Kind
 
 @dataclass(frozen=True)
 class Pieces:
-    """`saving`: the most that one step gains if the functions become one graph each, in ns; from 0.
+    """`saving`: the most that one step gains if each function becomes one graph, in ns; the least is 0.
 
-    `known`: their Python frames were recorded; otherwise it is of the whole step.
+    `known`: their Python frames were recorded; otherwise the saving is that of the whole step.
     """
 
     saving: float
@@ -33,7 +33,7 @@ class Pieces:
 
 
 def pieces_of(evidence: Evidence, lines: Iterable[str]) -> Pieces:
-    """Of the functions that `lines` ("path/file.py(12): function") lie in."""
+    """The cost of the functions that contain `lines` ("path/file.py(12): function")."""
     scope, path, count = scope_of(evidence, lines), path_of(evidence), evidence.steps.count
     if not scope.known:
         scope = _around_regions(evidence, scope)
@@ -44,8 +44,8 @@ def pieces_of(evidence: Evidence, lines: Iterable[str]) -> Pieces:
     nothing = np.zeros_like(ns)
     claim = of_gaps(evidence, scope.gaps, ns, nothing, causes=(LAUNCHING, PYTHON))
     claim += of_calls(calls, np.zeros_like(fused), fused)
-    where = "in these functions" if scope.known else "in the step, as no frame of these functions was recorded"
-    outside = ", outside of what is compiled" if len(_regions(evidence)) else ""
+    where = "in these functions" if scope.known else "in the step (no frame of these functions was recorded)"
+    outside = ", outside of compiled code" if len(_regions(evidence)) else ""
     facts = [f"launching and Python leave the device idle for {units.duration(host)} a step {where}{outside}"]
     if device > 0:
         facts.append(f"fusing the pointwise chains there shortens the device's work by up to {units.duration(device)}")
@@ -53,7 +53,7 @@ def pieces_of(evidence: Evidence, lines: Iterable[str]) -> Pieces:
 
 
 def _regions(evidence: Evidence) -> I8:
-    """Rows of calls of compiled code within the steps."""
+    """Rows of the calls of compiled code within the steps."""
     events, steps = evidence.replayed, evidence.steps
     named = np.array([name.startswith(REGIONS) for name in events.names] or [False], dtype=bool)
     rows = np.flatnonzero(named[events.name] & np.isin(events.kind, (Kind.OP, Kind.ANNOTATION)))
@@ -61,7 +61,7 @@ def _regions(evidence: Evidence) -> I8:
 
 
 def _outside(evidence: Evidence, gaps: I8) -> F8:
-    """The share of each idle stretch that passes outside of compiled code: one graph would launch what that does."""
+    """The share of each idle stretch outside of compiled code. A single graph would still need the rest."""
     inside = idle_under(evidence, spans_of(evidence, _regions(evidence)))[gaps]
     length = np.maximum(evidence.budget.gaps.stop[gaps] - evidence.budget.gaps.start[gaps], 1)
     share: F8 = 1.0 - inside / length
@@ -69,15 +69,15 @@ def _outside(evidence: Evidence, gaps: I8) -> F8:
 
 
 def _around_regions(evidence: Evidence, scope: Scope) -> Scope:
-    """Where no frame says which part of a step breaks: from its first to its last call of compiled code."""
+    """The scope without frames: in each step, from the first to the last call of compiled code."""
     events, rows = evidence.replayed, _regions(evidence)
     if not len(rows):
         return scope
     edges = np.array(evidence.steps.begins or [evidence.steps.start], dtype=np.int64)
     step = np.searchsorted(edges, events.start_ns[rows], side="right")
-    each = [rows[step == one] for one in np.unique(step)]
-    begin = np.array([int(events.start_ns[some].min()) for some in each], dtype=np.int64)
-    end = np.array([int(events.end_ns[some].max()) for some in each], dtype=np.int64)
+    by_step = [rows[step == number] for number in np.unique(step)]
+    begin = np.array([int(events.start_ns[regions].min()) for regions in by_step], dtype=np.int64)
+    end = np.array([int(events.end_ns[regions].max()) for regions in by_step], dtype=np.int64)
     gaps = scope.gaps[inside_spans(evidence.budget.gaps.start[scope.gaps], begin, end)]
     launch = evidence.priced.links.launch[evidence.calls.first[scope.calls]]
     called = inside_spans(events.start_ns[np.maximum(launch, 0)], begin, end) & (launch >= 0)
@@ -85,9 +85,9 @@ def _around_regions(evidence: Evidence, scope: Scope) -> Scope:
 
 
 def _fusible(evidence: Evidence, calls: I8) -> tuple[I8, F8]:
-    """(calls in chains that M01 finds among `calls`, what fusing saves of each, in ns)."""
-    found = chains_found(evidence)
-    if not isinstance(found, Found) or found.hidden:
+    """(those of `calls` that are in chains of M01, the ns that fusing saves of each)."""
+    chains = chains_found(evidence)
+    if not isinstance(chains, Found) or chains.hidden:
         return np.empty(0, dtype=np.int64), np.empty(0)
-    mine = np.isin(found.claim.unit, calls)
-    return found.claim.unit[mine], found.claim.ns[mine]
+    inside = np.isin(chains.claim.unit, calls)
+    return chains.claim.unit[inside], chains.claim.ns[inside]

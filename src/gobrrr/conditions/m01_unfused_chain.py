@@ -1,43 +1,43 @@
-"""Pointwise calls in a row, each of which reads from memory what the one before it has just written.
+"""A chain of pointwise operations, each of which reads from memory what the one before has just written.
 
-A pointwise operation does a few FLOPs an element and moves all of it through memory. In eager mode each one is a
-kernel of its own, so that a chain of n costs about n times the traffic of one kernel that does all of it. Norms,
-softmax, conversions between dtypes and copies count as well; a hand-written RMSNorm or an AdaLN modulation is such
-a chain.
+A pointwise operation does a few FLOPs an element and moves the whole tensor through memory. In eager mode each is a
+kernel of its own, so a chain of n costs about n times the memory traffic of one fused kernel. Norms, softmax, dtype
+conversions and copies count as well. A hand-written RMSNorm or an AdaLN modulation is such a chain.
 
 ## How it is recognised
 
-Consecutive calls on one stream, all fusible, in which each has an argument of just the shape that its predecessor
-wrote. A trace does not say which tensor is which: shape and order stand for it. Chains with the same operations and
-shapes are one place with a count. Calls on attention scores are left to M02.
+Consecutive calls on one stream that can all be fused, where each has an argument with exactly the shape that its
+predecessor wrote. A trace does not identify tensors, so shape and order are used instead. Chains with the same
+operations and shapes are one place with a count. Calls on attention scores are M02's.
 
 ## What it costs
 
-For a chain of time t that moves b bytes at the rate r of its roof, s_low bytes are spared if every intermediate is
-still written (a backward pass needs it), s_high if none is:
+A chain takes time t and moves b bytes at the rate r of its roof. Fusing saves s_low bytes if every intermediate is
+still written (a backward pass needs it), and s_high if none is:
 
     cost (low)  = sum of s_low / r
     cost (high) = sum of t * s_high / b, and 1 us for each kernel less
 
-t * s / b is the fused kernel at the share of bandwidth that the chain reaches now. A chain never saves more than
-its time minus its fused floor, (b - s_high) / r.
+t * s / b assumes that the fused kernel reaches the same share of the bandwidth as the chain does now. A chain never
+saves more than its time minus its fused floor, t - (b - s_high) / r.
 
-Where no backward pass ran, nothing keeps an intermediate but a later call that reads it again. The high end is then
-that bound, t - (b - s_high) / r: the fused kernel may reach the roof, and what a call of the chain reads beside its
-predecessor's output in the same shape (`sigmoid(y) * y`) may be there already. The low end is what is the high end
-above, unless a call behind the chain takes more tensors of the chain's shape than were written since (a residual). All
-of it counts only as far as the device is what the step waits for: W - host bounds it, and a launch-bound step gains
-nothing from less traffic. Where the device is busy for 80 % of the step or more, the launches that vanish come off the
-host as well. On a CPU the low end is always the bytes at the roof: the chain's arithmetic may be what takes the time,
-and fusing does not shorten that.
+In inference an intermediate is only written if a later call reads it again. The high end is then the limit above,
+t - (b - s_high) / r: the fused kernel may reach the roof, and an argument that a call reads besides its predecessor's
+output in the same shape (`sigmoid(y) * y`) may already be on the chip. The low end is then the formula for the high
+end, unless a later call takes more tensors of the chain's shape than were written since (a residual).
+
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved,
+and a launch-bound step gains nothing from less traffic. Where the device is busy for 80 % of the step or more, the
+launches that go away shorten the host time as well. On a CPU the low end is always the bytes at the roof: the chain's
+arithmetic may be the bottleneck, and fusing does not shorten that.
 
 ## What helps
 
 - `torch.compile` on the model or on the block that repeats.
 - A fused operation where there is one: `F.rms_norm`, `F.layer_norm`, `F.gelu`, `F.scaled_dot_product_attention`.
 
-It gives nothing on matmul-bound steps (a compiled Llama-8B at 8,192 tokens ran at 0.94 of eager's speed), and
-nothing on the device's side of a launch-bound step.
+It gives nothing on matmul-bound steps (a compiled Llama-8B at 8,192 tokens ran at 0.94 of eager's speed), and shortens
+only device time, which does not matter in a launch-bound step.
 
 ## Sick
 
@@ -71,7 +71,7 @@ from gobrrr.analysis.findings.claims import F8, Found, of_calls
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import KERNEL_GAP_NS, step_saving
 from gobrrr.analysis.pricing.fusion import Chain
-from gobrrr.conditions.common import MOST_PLACES, certainty_of, finding, short_op, signature, unable
+from gobrrr.conditions.common import MOST_PLACES, bytes_of, certainty_of, finding, short_op, signature, unable
 from gobrrr.conditions.m02_attention import find_attention
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
@@ -80,54 +80,54 @@ CODE = "M01"
 TITLE = "unfused pointwise chain"
 
 LEAST_HOST_SHARE = 0.9
-"""Below this share of the device's possible saving on the wall, the host is named as what hides the rest."""
+"""If the wall saves less than this share of what the device saves, a fact names the host as the bottleneck; chosen."""
 
 
 @dataclass(frozen=True)
 class _Saving:
-    """What fusing a chain spares, in ns, and the numbers behind it."""
+    """What fusing a chain saves, `low` to `high` ns; the chain's time and bytes, and the bytes that are saved."""
 
     low: float
     high: float
     ns: float
     bytes: float
-    spared: float
+    saved_bytes: float
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Chains of fusible calls outside attention, grouped by what they do."""
+    """Chains of fusible calls outside attention, grouped by operations and shapes."""
     missing = unable(CODE, evidence)
     if missing:
         return missing
     attention = set(find_attention(evidence).calls.tolist())
-    chains = [chain for one in evidence.fusion.chains if (chain := one.without_head()) is not None]
+    chains = [chain for whole in evidence.fusion.chains if (chain := whole.without_head()) is not None]
     chains = [chain for chain in chains if not attention & set(chain.calls) and not _joins(evidence, chain)]
     rereads = None if evidence.training else Rereads(evidence)
-    found = [(chain, saving) for chain in chains if (saving := _saving(evidence, chain, rereads)) is not None]
-    if not found:
+    fused = [(chain, saving) for chain in chains if (saving := _saving(evidence, chain, rereads)) is not None]
+    if not fused:
         return None
     count = evidence.steps.count
-    device = sum(saving.high for _, saving in found) / count
-    calls, each_low, each_high = _by_call(evidence, found)
-    gone = sum(len(chain.calls) - 1 for chain, _ in found) / count
-    low, high = step_saving(evidence, calls, each_low, each_high, gone)
-    groups = _grouped(evidence, found)
+    device = sum(saving.high for _, saving in fused) / count
+    calls, call_low, call_high = _by_call(evidence, fused)
+    gone = np.array([call for chain, _ in fused for call in chain.calls[1:]], dtype=np.int64)
+    low, high = step_saving(evidence, calls, call_low, call_high, len(gone) / count)
+    groups = _grouped(evidence, fused)
     facts = [_fact(evidence, group) for group in groups[:MOST_PLACES]]
-    told = units.things(len(found) / count, "chain")
+    number = units.things(len(fused) / count, "chain")
     facts.append(
-        f"fusing {told if len(found) == count else f'all {told}'} a step shortens the device's work by "
-        f"{units.duration_range(sum(saving.low for _, saving in found) / count, device)}"
+        f"fusing {number if len(fused) == count else f'all {number}'} a step shortens the device's work by "
+        f"{units.duration_range(sum(saving.low for _, saving in fused) / count, device)}"
     )
     if high < LEAST_HOST_SHARE * device:
-        facts.append("the host is the bound for the rest: a shorter device only waits for it")
+        facts.append("the host is the bottleneck for the rest: the device would only wait for it")
     return finding(
         evidence,
         CODE,
         TITLE,
         where=[_place(evidence, group) for group in groups[:MOST_PLACES]],
         at_stake=(low, high),
-        claim=of_calls(calls, each_low, each_high),
-        gone=np.array([call for chain, _ in found for call in chain.calls[1:]], dtype=np.int64),
+        claim=of_calls(calls, call_low, call_high),
+        gone=gone,
         certainty=certainty_of(evidence, "medium"),
         treatments=["compile"],
         facts=facts,
@@ -135,38 +135,38 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _joins(evidence: Evidence, chain: Chain) -> bool:
-    """Concatenations one after another have equal shapes and join different tensors: keys, then values."""
+    """Whether a chain is only concatenations: they have equal shapes but join different tensors (keys, then values)."""
     return all(evidence.group_of(call).call.name == "aten::cat" for call in chain.calls)
 
 
 def _saving(evidence: Evidence, chain: Chain, rereads: Rereads | None) -> _Saving | None:
-    """What fusing a chain spares; None where a call of it has no floor. `rereads` is None in training."""
+    """What fusing a chain saves; None if one of its calls has no floor. `rereads` is None in training."""
     calls = np.array(chain.calls)
     floor, ns = float(evidence.calls.floor_ns[calls].sum()), float(evidence.calls.ns[calls].sum())
-    moved = sum(evidence.group_of(call).work.bytes or 0.0 for call in chain.calls)
+    moved = bytes_of(evidence, chain.calls)
     if not floor > 0 or not moved:
         return None
     rate = moved / floor  # bytes a nanosecond at the roofs of its calls
-    spared = min(chain.spared_high, moved)
-    most = max(ns - (moved - spared) / rate, 0.0)
-    between = KERNEL_GAP_NS if evidence.device.asynchronous else 0.0  # on a CPU what lies between is dispatch (O01)
-    high = min(ns * spared / moved + (len(calls) - 1) * between, most)
+    saved = min(chain.spared_high, moved)
+    most = max(ns - (moved - saved) / rate, 0.0)
+    between = KERNEL_GAP_NS if evidence.device.asynchronous else 0.0  # a CPU spends the time between on dispatch (O01)
+    high = min(ns * saved / moved + (len(calls) - 1) * between, most)
     low = min(chain.spared_low / rate, high)
     if rereads is not None:
         written = evidence.group_of(chain.calls[-1]).work.bytes_written or 0.0
-        fused = max(moved - spared - rereads.inside(chain), 2 * written)
-        # a processor may be held up by the chain's arithmetic, which stays: only the bytes at the roof are sure there
+        fused = max(moved - saved - rereads.inside(chain), 2 * written)
+        # on a CPU the chain's arithmetic may be the bottleneck, and it stays: only the bytes at the roof are sure there
         sure = not rereads.after(chain) and evidence.device.bytes_alone
         low, high = high if sure else low, max(high, ns - fused / rate)
-    return _Saving(low, high, ns, moved, spared)
+    return _Saving(low, high, ns, moved, saved)
 
 
-def _by_call(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> tuple[I8, F8, F8]:
-    """(calls, low, high): each chain's saving, spread over its calls by their times."""
+def _by_call(evidence: Evidence, fused: list[tuple[Chain, _Saving]]) -> tuple[I8, F8, F8]:
+    """(calls, low, high): each chain's saving, distributed over its calls by their times."""
     calls: list[int] = []
     low: list[float] = []
     high: list[float] = []
-    for chain, saving in found:
+    for chain, saving in fused:
         share = evidence.calls.ns[np.array(chain.calls)] / max(saving.ns, 1.0)
         calls += chain.calls
         low += (share * saving.low).tolist()
@@ -174,10 +174,10 @@ def _by_call(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> tuple[I8
     return np.array(calls, dtype=np.int64), np.array(low), np.array(high)
 
 
-def _grouped(evidence: Evidence, found: list[tuple[Chain, _Saving]]) -> list[list[tuple[Chain, _Saving]]]:
-    """Chains with the same operations and shapes together, most to spare first."""
+def _grouped(evidence: Evidence, fused: list[tuple[Chain, _Saving]]) -> list[list[tuple[Chain, _Saving]]]:
+    """Chains with the same operations and shapes together, largest saving first."""
     groups: dict[tuple[object, ...], list[tuple[Chain, _Saving]]] = defaultdict(list)
-    for chain, saving in found:
+    for chain, saving in fused:
         groups[tuple(signature(evidence.group_of(call)) for call in chain.calls)].append((chain, saving))
     return sorted(groups.values(), key=lambda group: -sum(saving.high for _, saving in group))
 
@@ -197,7 +197,7 @@ def _place(evidence: Evidence, group: list[tuple[Chain, _Saving]]) -> Place:
 
 
 def _words(evidence: Evidence, chain: Chain, most: int = 8) -> str:
-    """The operations of a chain: "mul, add, sigmoid"; the middle of a long one is counted only."""
+    """The operations of a chain: "mul, add, sigmoid"; those in the middle of a long one are only counted."""
     names = [short_op(evidence.group_of(call).call.name or "kernel") for call in chain.calls]
     if len(names) > most:
         names = [*names[: most - 2], f"{len(names) - most + 1} more", names[-1]]
@@ -208,6 +208,6 @@ def _fact(evidence: Evidence, group: list[tuple[Chain, _Saving]]) -> str:
     chain, saving = group[0]
     return (
         f"{_words(evidence, chain)}: {units.a_step(len(group) / evidence.steps.count)}, "
-        f"{units.duration(saving.ns)} each for {units.bytes_(saving.bytes)}, of which one kernel would spare "
-        f"{units.bytes_(chain.spared_low)} to {units.bytes_(saving.spared)}"
+        f"{units.duration(saving.ns)} each for {units.bytes_(saving.bytes)}, of which one kernel would save "
+        f"{units.bytes_(chain.spared_low)} to {units.bytes_(saving.saved_bytes)}"
     )

@@ -1,52 +1,54 @@
 """Attention that writes its scores to memory: a matmul makes S x S' numbers a head, pointwise kernels pass over them.
 
-The scores of 8 x 12 heads of 1024 x 1024 are 201 MB in bfloat16, and scaling, masking, softmax, dropout and the
-conversions between them read and write them several times, forward and backward. A fused attention keeps them on
-the chip: only q, k, v and the output touch memory.
+The scores of 8 x 12 heads of 1024 x 1024 are 201 MB in bfloat16. Scaling, masking, softmax, dropout and the conversions
+between them read and write them several times, forward and backward. A fused attention keeps them on the chip: only q,
+k, v and the output go through memory.
 
 ## How it is recognised
 
 A softmax (or its backward, or a Triton kernel with a softmax in it) over a tensor of [..., S, S'] with S >= 16 and
-S' >= 64, and among the twelve calls on each side of it a batched matmul that reads a matrix of just this size. What
-counts as well, within the same neighbourhood: pointwise calls and copies on a tensor of this shape, and batched
-matmuls that write one. A softmax without such a matmul (a router, a classifier, a loss) is not attention.
+S' >= 64, with a batched matmul that reads a matrix of exactly this size among the twelve calls on each side of it. In
+the same neighbourhood, pointwise calls and copies on a tensor of this shape and batched matmuls that write one count as
+well. A softmax without such a matmul (a router, a classifier, a loss) is not attention.
 
 In a model that mostly computes in 16 bit the matmuls may still run in float32, off the tensor cores: the math form of
-`scaled_dot_product_attention` widens its operands, and a compiler takes it where a mask is a tensor. The evidence then
+`scaled_dot_product_attention` widens its operands, and a compiler uses it where the mask is a tensor. The evidence then
 says so, and the conversions of q, k, v and the output count as well.
 
 ## What it costs
 
     cost (low)  = time of the softmax, pointwise calls and copies on the scores
-                      + copies of q, k, v that the matmuls make: a fused kernel reads them as they lie
+                      + copies of q, k, v that the matmuls make: a fused kernel reads any strides
                       + time of the batched matmuls beyond their FLOPs at 15 % of the matrix peak
     cost (high) = that with the whole peak (a backward recomputes the scores: 5/4 of its FLOPs)
                       + conversions of the matmuls' other operands, and their copies into another order
 
-On a CPU a fused kernel masks, scales and takes the exponentials as well, and reached 28 to 46 % of the float32 peak
-with all of that (8 pairs of shape and mask in float32, from 32 x [64, 32] to 8 x [512, 64], forward and backward, one
+On a CPU a fused kernel does the masking, scaling and exponentials too. With all of that it reached 28 to 46 % of the
+float32 peak (8 pairs of shape and mask in float32, from 32 x [64, 32] to 8 x [512, 64], forward and backward, one
 thread; torch 2.13 on an AMD EPYC):
 
     cost (low)  = time of all these calls - the matmuls' FLOPs (5/4 in a backward) at 25 % of the float32 peak
     cost (high) = the same at 50 %
 
-It was slower than matmuls on the matrix units in 16 bit, and takes no dropout: with either nothing counts in the low
-end, and a mask's dropped blocks are not counted. Short sequences come out at nothing.
-The peak is the one of the model's own element type. Fused attention reached 17 % of it (a backward) to 37 % in the
-shipped H100 traces. Both count only as far as the device is what the step waits for: W - host bounds them.
+The CPU's fused kernel was slower than 16-bit matmuls on matrix units, and it takes no dropout: in either case the low
+end is 0. Blocks that a mask drops are not counted. For short sequences the saving comes out as 0.
+
+The peak is that of the model's own element type. Fused attention reached 17 % of it (a backward) to 37 % in the shipped
+H100 traces. Both are capped at W - host (step time minus host time): only time in which the step waits for the device
+can be saved.
 
 ## What helps
 
-- `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`: flash, cuDNN or memory-efficient.
-- `torch.compile`, which puts the fused form in the place of those that it knows, and fuses the passes of others.
-- `flex_attention` (compiled) for masks and biases that the former can't take.
-- Where it is called and takes its form without a kernel: keys and values repeated for each head of their group, in
-  place of `enable_gqa=True`; else `sdpa_kernel` without `MATH`, which warns why no kernel takes the call.
-- `need_weights=False` for `nn.MultiheadAttention`, where scores that are averaged over the heads show that it returns
-  them; `attn_implementation="sdpa"` in Transformers.
+- `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`: flash, cuDNN or memory-efficient kernels.
+- `torch.compile`, which replaces the attention patterns it knows with the fused form, and fuses the passes of others.
+- `flex_attention` (compiled) for masks and biases that the former do not take.
+- Where `scaled_dot_product_attention` is called but no fused kernel takes the call: repeat keys and values for each
+  head of their group instead of `enable_gqa=True`. Otherwise `sdpa_kernel` without `MATH` warns why no kernel takes it.
+- `need_weights=False` for `nn.MultiheadAttention`, where the scores are averaged over the heads, which shows that it
+  returns them; `attn_implementation="sdpa"` in Transformers.
 
-It gives nothing in a launch-bound step, little for short sequences, and a dense mask or an unusual head size falls
-back to the form that materialises the scores.
+It gives nothing in a launch-bound step and little for short sequences. A dense mask or an unusual head size falls back
+to the form that materialises the scores.
 
 ## Sick
 
@@ -80,37 +82,39 @@ from gobrrr.analysis.pricing.fusion import output_of, tensors
 from gobrrr.analysis.pricing.price import Group
 from gobrrr.analysis.pricing.texts import shapes_text
 from gobrrr.analysis.savings.contractions import low_precision, peak_of
-from gobrrr.conditions.common import about_calls, by_signature, places, short_op, unable
+from gobrrr.conditions.common import about_calls, by_signature, matrix_flop_of, places, short_op, unable
 from gobrrr.cost.arguments import integers
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
 CODE = "M02"
-TITLE = "attention materialised"
+TITLE = "attention scores written to memory"
 
 LEAST_ROWS, LEAST_COLUMNS = 16, 64
-"""Smaller score matrices are a decoded token's (one row) or a router's (a few dozen experts)."""
+"""Smaller score matrices are those of one decoded token (one row) or of a router (a few dozen experts)."""
 
 NEIGHBOURHOOD = 12
 """Calls on each side of the softmax: scale, mask, conversions and dropout make up to eight between the matmuls."""
 
 RECOMPUTED = 1.25
-"""A fused backward computes the scores again: five matmuls for four (Dao et al. 2022, FlashAttention)."""
+"""A fused backward computes the scores again: five matmuls instead of four (Dao et al. 2022, FlashAttention)."""
 
 FUSED_SHARE = 0.15
 """Share of the matrix peak that a fused attention reaches at least: 0.17 is the least in the shipped H100 traces."""
 
 ON_CPU = (0.25, 0.5)
-"""Share of the float32 peak that a CPU's fused attention reaches, softmax and masks included: see "What it costs"."""
+"""The least and the most share of the float32 peak of a CPU's fused attention, with softmax and masks, as measured."""
 
 DROPS = ("dropout", "bernoulli")
+"""Parts of the names of operations that drop attention weights."""
 
 BATCHED = ("bmm", "baddbmm", "matmul", "baddbmm_")
+"""Batched matmuls."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The shape of a score matrix: elements in all, rows, columns."""
+    """The shape of the scores: all elements, and the rows and columns of one matrix."""
 
     elements: int
     rows: int
@@ -121,7 +125,7 @@ class Scores:
         return shape[-2:] == (self.rows, self.columns) and self._whole(shape)
 
     def is_operand(self, shape: tuple[int, ...]) -> bool:
-        """The same for a matmul's operand, which may be transposed."""
+        """Whether a matmul's operand of this shape holds all the scores, transposed or not."""
         return shape[-2:] in ((self.rows, self.columns), (self.columns, self.rows)) and self._whole(shape)
 
     def _whole(self, shape: tuple[int, ...]) -> bool:
@@ -130,18 +134,18 @@ class Scores:
 
 @dataclass(frozen=True)
 class Attention:
-    """Calls of the window that work on materialised scores. `regions`: how many softmaxes they belong to."""
+    """Calls of the window that work on materialised scores."""
 
     passes: I8  # softmax, pointwise calls, copies
     matmuls: I8
     recomputed: frozenset[int]  # matmuls of a backward
     softmaxes: I8
     conversions: I8  # of q, k, v and the output, to and from the matmuls' element type
-    layouts: I8  # copies of them into another order, which a fused kernel reads as they lie
+    layouts: I8  # copies of them into another order, which a fused kernel does not need
 
     @property
     def calls(self) -> I8:
-        """All of them."""
+        """All these calls."""
         return reduce(np.union1d, (self.passes, self.matmuls, self.conversions, self.layouts))
 
 
@@ -150,21 +154,23 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     missing = unable(CODE, evidence)
     if missing or evidence.machine is None:
         return missing
-    found = find_attention(evidence)
-    if not len(found.softmaxes):
+    attention = find_attention(evidence)
+    if not len(attention.softmaxes):
         return None
     ns = evidence.calls.ns
     bulk = low_precision(evidence)
-    floor = np.array([_floor(evidence, call, found, bulk) for call in found.matmuls.tolist()])
-    own, around, orders = ns[found.matmuls], ns[found.conversions], ns[found.layouts]
-    surely = np.where([_of_product(evidence, call) for call in found.layouts.tolist()], orders, 0.0)
-    low = np.concatenate([ns[found.passes], np.maximum(own - floor / FUSED_SHARE, 0.0), np.zeros(len(around)), surely])
-    high = np.concatenate([ns[found.passes], np.maximum(own - floor, 0.0), around, orders])
-    calls = np.concatenate([found.passes, found.matmuls, found.conversions, found.layouts])
-    gone = np.concatenate([found.passes, _second_products(found), found.layouts[surely > 0]])
-    refused = _refused(evidence, found)
+    floor = np.array([_floor(evidence, call, attention, bulk) for call in attention.matmuls.tolist()])
+    matmuls, conversions, layouts = ns[attention.matmuls], ns[attention.conversions], ns[attention.layouts]
+    sure = np.where([_of_product(evidence, call) for call in attention.layouts.tolist()], layouts, 0.0)
+    kept = np.maximum(matmuls - floor / FUSED_SHARE, 0.0)
+    low = np.concatenate([ns[attention.passes], kept, np.zeros(len(conversions)), sure])
+    high = np.concatenate([ns[attention.passes], np.maximum(matmuls - floor, 0.0), conversions, layouts])
+    calls = np.concatenate([attention.passes, attention.matmuls, attention.conversions, attention.layouts])
+    # two products and the passes between them become one kernel
+    gone = np.concatenate([attention.passes, attention.matmuls[1::2], attention.layouts[sure > 0]])
+    refused = _refused(evidence, attention)
     if not evidence.device.fused_attention:
-        low, high = (ns[calls] * one for one in _on_processor(evidence, found))
+        low, high = (ns[calls] * share for share in _on_processor(evidence, attention))
     if refused:
         low = np.zeros_like(low)
     return about_calls(
@@ -172,23 +178,25 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         (calls, low, high),
-        where=places(evidence, by_signature(evidence, found.softmaxes)),
+        where=places(evidence, by_signature(evidence, attention.softmaxes)),
         gone=gone,
-        treatments=_treatments(evidence, found),
-        facts=[*refused, *_facts(evidence, found, floor), *_widened(evidence, found), *_averaged(evidence, found)],
+        treatments=_treatments(evidence, attention),
+        facts=[
+            *refused,
+            *_facts(evidence, attention, floor),
+            *_widened(evidence, attention),
+            *_averaged(evidence, attention),
+        ],
     )
 
 
-def _second_products(found: Attention) -> I8:
-    """Every second matmul of the attentions: two products and the passes between them are one kernel."""
-    return found.matmuls[1::2]
-
-
-def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:
-    """Shares of the calls' time that a CPU's fused kernel spares, which does the same arithmetic in one pass."""
-    total = float(evidence.calls.ns[np.concatenate([found.passes, found.matmuls])].sum())
-    works = [(call, evidence.group_of(call).work) for call in found.matmuls.tolist()]
-    flop = sum((RECOMPUTED if call in found.recomputed else 1.0) * (work.matrix_flop or 0.0) for call, work in works)
+def _on_processor(evidence: Evidence, attention: Attention) -> tuple[float, float]:
+    """The least and the most share of the calls' time that a CPU's fused kernel saves: it does the same in one pass."""
+    total = float(evidence.calls.ns[np.concatenate([attention.passes, attention.matmuls])].sum())
+    works = [(call, evidence.group_of(call).work) for call in attention.matmuls.tolist()]
+    flop = sum(
+        (RECOMPUTED if call in attention.recomputed else 1.0) * (work.matrix_flop or 0.0) for call, work in works
+    )
     peak = peak_of(evidence, "float64" if any(work.matrix_dtype == "float64" for _, work in works) else "float32")
     if peak is None or not total:
         return 0.0, 0.0
@@ -197,21 +205,18 @@ def _on_processor(evidence: Evidence, found: Attention) -> tuple[float, float]:
     return 0.0 if narrow else slow, fast
 
 
-def _refused(evidence: Evidence, found: Attention) -> list[str]:
-    """Where a CPU's scaled_dot_product_attention takes the form without a kernel: it has none with dropout."""
+def _refused(evidence: Evidence, attention: Attention) -> list[str]:
+    """Why a CPU's fused kernel does not take this attention: it has none with dropout."""
     if evidence.device.fused_attention:
         return []
-    forward = [call for call in found.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
-    # a softmax over little is told from dispatch in the backward pass alone
+    forward = [call for call in attention.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
+    # a small softmax may only show in the backward pass: then the names of all events decide
     math = any(_in_math_form(evidence, call) for call in forward) if forward else MATH in evidence.events.names
-    drops = any(part in _name(evidence.group_of(call)) for call in found.passes.tolist() for part in DROPS)
+    drops = any(part in _name(evidence.group_of(call)) for call in attention.passes.tolist() for part in DROPS)
     if not math and not drops:
         return []
     what = "it is the math form of scaled_dot_product_attention" if math else "its weights pass through a dropout"
-    return [
-        f"{what}: on a CPU the fused kernel takes no dropout, so that something is gained only where attention can go "
-        "without"
-    ]
+    return [f"{what}: on a CPU the fused kernel takes no dropout, so a gain is only possible without dropout"]
 
 
 def _in_math_form(evidence: Evidence, call: int) -> bool:
@@ -219,21 +224,23 @@ def _in_math_form(evidence: Evidence, call: int) -> bool:
     return any("scaled_dot_product" in evidence.events.name_of(row) for row in around)
 
 
-def _treatments(evidence: Evidence, found: Attention) -> list[str]:
-    """Where weights are returned, not to ask for them; where attention is written out, the fused form or a compiler."""
-    asked = len(_returned(evidence, found)) or any(_is_module(evidence, call) for call in found.softmaxes.tolist())
+def _treatments(evidence: Evidence, attention: Attention) -> list[str]:
+    """If weights are returned: not to ask for them. If attention is written out: the fused form or a compiler."""
+    asked = len(_returned(evidence, attention)) or any(
+        _is_module(evidence, call) for call in attention.softmaxes.tolist()
+    )
     return ["need-weights-false"] if asked else ["sdpa", "compile"]
 
 
 def _is_module(evidence: Evidence, call: int) -> bool:
-    """Whether a softmax is nn.MultiheadAttention's own, and not that of a fused attention's form without a kernel."""
+    """Whether a softmax is nn.MultiheadAttention's own, and not that of scaled_dot_product_attention's math form."""
     row = int(evidence.calls.op[call])
     return evidence.module_kind(row) == "MultiheadAttention" and not _in_math_form(evidence, call)
 
 
-def _averaged(evidence: Evidence, found: Attention) -> list[str]:
-    """Where the scores are averaged over the heads: nn.MultiheadAttention does that with the weights it returns."""
-    calls = _returned(evidence, found)
+def _averaged(evidence: Evidence, attention: Attention) -> list[str]:
+    """The fact about scores that are averaged over the heads: nn.MultiheadAttention does that to return them."""
+    calls = _returned(evidence, attention)
     if not len(calls):
         return []
     return [
@@ -242,65 +249,61 @@ def _averaged(evidence: Evidence, found: Attention) -> list[str]:
     ]
 
 
-def _returned(evidence: Evidence, found: Attention) -> I8:
-    """Reductions of [B, H, S, S'] scores to [B, S, S'], as far as an argument, or a division behind it, says so."""
+def _returned(evidence: Evidence, attention: Attention) -> I8:
+    """Reductions of [B, H, S, S'] scores to [B, S, S'], recognised by the output's shape or the reduced dimension."""
     calls = []
-    for call in found.passes.tolist():
-        given = [tensor.shape for tensor in tensors(evidence.group_of(call).call)]
-        if short_op(evidence.group_of(call).call.name) in ("mean", "sum") and given and len(given[0]) == 4:
-            batch, _, *scores = given[0]
-            if (batch, *scores) in given[1:] or _reduces_heads(evidence.group_of(call)):
+    for call in attention.passes.tolist():
+        operation = evidence.group_of(call).call
+        shapes = [tensor.shape for tensor in tensors(operation)]
+        if short_op(operation.name) in ("mean", "sum") and shapes and len(shapes[0]) == 4:
+            batch, _, *scores = shapes[0]
+            if (batch, *scores) in shapes[1:] or integers(operation, 1) == (1,):
                 calls.append(call)
     return _array(calls)
 
 
-def _reduces_heads(group: Group) -> bool:
-    """Whether dimension 1 alone is reduced."""
-    return integers(group.call, 1) == (1,)
-
-
-def _facts(evidence: Evidence, found: Attention, floor: F8) -> list[str]:
+def _facts(evidence: Evidence, attention: Attention, floor: F8) -> list[str]:
     ns, count = evidence.calls.ns, evidence.steps.count
-    heaviest = evidence.group_of(int(found.softmaxes[np.argmax(ns[found.softmaxes])]))
-    passes, matmuls = float(ns[found.passes].sum()) / count, float(ns[found.matmuls].sum()) / count
+    heaviest = evidence.group_of(int(attention.softmaxes[np.argmax(ns[attention.softmaxes])]))
+    passes, matmuls = float(ns[attention.passes].sum()) / count, float(ns[attention.matmuls].sum()) / count
     return [
-        f"{units.a_step(len(found.softmaxes) / count, 'softmax')} between batched matmuls, "
+        f"{units.a_step(len(attention.softmaxes) / count, 'softmax')} between batched matmuls, "
         f"the heaviest on {shapes_text(heaviest)}",
-        f"softmax, pointwise calls and copies on the scores: {units.things(len(found.passes) / count, 'call')}, "
+        f"softmax, pointwise calls and copies on the scores: {units.things(len(attention.passes) / count, 'call')}, "
         f"{units.duration(passes)} a step",
-        f"their batched matmuls: {units.things(len(found.matmuls) / count, 'call')}, "
+        f"their batched matmuls: {units.things(len(attention.matmuls) / count, 'call')}, "
         f"{units.duration(matmuls)} a step, {units.duration(float(floor.sum()) / count)} at the matrix peak",
     ]
 
 
-def _widened(evidence: Evidence, found: Attention) -> list[str]:
-    """Where the model computes in 16 bit and its attention in float32: what says so."""
+def _widened(evidence: Evidence, attention: Attention) -> list[str]:
+    """Facts about attention in float32 in a model that computes in 16 bit."""
     bulk, count = low_precision(evidence), evidence.steps.count
-    wide = [call for call in found.matmuls.tolist() if evidence.group_of(call).work.matrix_dtype == "float32"]
+    wide = [call for call in attention.matmuls.tolist() if evidence.group_of(call).work.matrix_dtype == "float32"]
     if bulk is None or not wide:
         return []
     ns = evidence.calls.ns
     total = float(ns[wide].sum())
-    flop = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in wide)
+    flop = matrix_flop_of(evidence, wide)
     kernel = evidence.group_of(max(wide, key=lambda call: float(ns[call]))).call.kernels[-1]
     facts = [
         f"{units.percent(bulk[1])} of the matmul FLOP run in {bulk[0]}, but "
         f"{units.things(len(wide) / count, 'matmul')} of the attention in float32: "
         f"{units.duration(total / count)} a step at {units.rate(rate(flop, total), 'FLOP')} ({kernel})",
     ]
-    if len(found.conversions):
+    if len(attention.conversions):
         facts.append(
-            f"{units.a_step(len(found.conversions) / count, 'conversion of their operands and results')}: "
-            f"{units.duration(float(ns[found.conversions].sum()) / count)}"
+            f"{units.a_step(len(attention.conversions) / count, 'conversion of their operands and results')}: "
+            f"{units.duration(float(ns[attention.conversions].sum()) / count)}"
         )
-    return [*facts, *_math_form(evidence, found)]
+    return [*facts, *_math_form(evidence, attention)]
 
 
-def _math_form(evidence: Evidence, found: Attention) -> list[str]:
-    """What the name of a compiler's kernel, or an operation around the calls, says of the attention's form."""
-    names = {_name(evidence.group_of(call)) for call in found.softmaxes.tolist()}
+def _math_form(evidence: Evidence, attention: Attention) -> list[str]:
+    """Facts about the attention's form, from the name of a compiled kernel or an operation around the calls."""
+    names = {_name(evidence.group_of(call)) for call in attention.softmaxes.tolist()}
     compiled = [name for name in names if name.startswith("triton_")]
-    if any("_safe_softmax" in name for name in names) or math_form(evidence, found.softmaxes) is not None:
+    if any("_safe_softmax" in name for name in names) or math_form(evidence, attention.softmaxes) is not None:
         which = f" ({compiled[0]})" if compiled else ""
         facts = [f"it is the math form of scaled_dot_product_attention, not a fused kernel{which}"]
         if any("where" in name and "arange" in name for name in compiled):
@@ -311,16 +314,16 @@ def _math_form(evidence: Evidence, found: Attention) -> list[str]:
     return []
 
 
-def _floor(evidence: Evidence, call: int, found: Attention, bulk: tuple[str, float] | None) -> float:
-    """Nanoseconds of a matmul inside a fused attention at the matrix peak; all of its time if the peak is not known.
+def _floor(evidence: Evidence, call: int, attention: Attention, bulk: tuple[str, float] | None) -> float:
+    """Ns of a matmul inside a fused attention at the matrix peak; all of its time if the peak is not known.
 
-    A float32 matmul in a model that runs in 16 bit is taken at the peak of those.
+    For a float32 matmul in a model that runs in 16 bit it is the 16-bit peak.
     """
     work = evidence.group_of(call).work
     peak = peak_of(evidence, bulk[0] if bulk and work.matrix_dtype == "float32" else work.matrix_dtype or "")
     if peak is None or not work.matrix_flop:
         return float(evidence.calls.ns[call])
-    again = RECOMPUTED if call in found.recomputed else 1.0
+    again = RECOMPUTED if call in attention.recomputed else 1.0
     return again * work.matrix_flop / peak * 1e9
 
 
@@ -334,50 +337,49 @@ def find_attention(evidence: Evidence) -> Attention:
     softmaxes: list[int] = []
     for index, scores, backward in _softmaxes(evidence):
         near = range(max(index - NEIGHBOURHOOD, 0), min(index + NEIGHBOURHOOD + 1, len(evidence.calls)))
-        groups = [(at, evidence.group_of(at)) for at in near]
-        reads = [at for at, group in groups if _contracts(group) and _reads(group, scores)]
+        groups = [(call, evidence.group_of(call)) for call in near]
+        reads = [call for call, group in groups if _contracts(group) and _reads(group, scores)]
         if not reads:
             continue
-        writes = [at for at, group in groups if _contracts(group) and _writes(group, scores)]
+        writes = [call for call, group in groups if _contracts(group) and _writes(group, scores)]
         softmaxes.append(index)
         matmuls.update(reads, writes)
         recomputed.update(reads + writes if backward else ())
-        passes.update(at for at, group in groups if group.work.fusible and _touches(group, scores))
-        operands = {size for at in (*reads, *writes) for size in _other_operands(evidence.group_of(at), scores)}
-        converted.update(at for at, group in groups if _converts(group, operands))
+        passes.update(call for call, group in groups if group.work.fusible and _touches(group, scores))
+        operands = {size for call in (*reads, *writes) for size in _other_operands(evidence.group_of(call), scores)}
+        converted.update(call for call, group in groups if _converts(group, operands))
         if evidence.device.fused_attention:
-            ordered.update(at for at, group in groups if _reorders(group, operands))
-    mine = passes | matmuls
+            ordered.update(call for call, group in groups if _reorders(group, operands))
+    on_scores = passes | matmuls
     return Attention(
-        _array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes), _array(converted - mine),
-        _array(ordered - mine - converted),
+        _array(passes), _array(matmuls), frozenset(recomputed), _array(softmaxes), _array(converted - on_scores),
+        _array(ordered - on_scores - converted),
     )  # fmt: skip
 
 
 def _other_operands(group: Group, scores: Scores) -> set[int]:
-    """Elements of the tensors of a matmul that are not the scores: queries, keys, values, the result."""
+    """Sizes of a matmul's tensors other than the scores: queries, keys, values, the result."""
     shapes = [tensor.shape for tensor in tensors(group.call)]
     return {int(np.prod(shape, dtype=np.int64)) for shape in shapes if not scores.is_operand(shape)}
 
 
 def _converts(group: Group, sizes: set[int]) -> bool:
     """A fusible call with a 16-bit and a float32 tensor, both of an operand's size."""
-    mine = [tensor for tensor in tensors(group.call) if int(np.prod(tensor.shape, dtype=np.int64)) in sizes]
-    dtypes = {tensor.dtype for tensor in mine}
+    dtypes = {tensor.dtype for tensor in tensors(group.call) if int(np.prod(tensor.shape, dtype=np.int64)) in sizes}
     return group.work.fusible and "float32" in dtypes and bool(dtypes & {"bfloat16", "float16"})
 
 
 def _reorders(group: Group, sizes: set[int]) -> bool:
     """A copy between two tensors of an operand's size and one element type."""
-    given = tensors(group.call)
-    if short_op(group.call.name) not in ("copy", "clone", "contiguous") or not given:
+    arguments = tensors(group.call)
+    if short_op(group.call.name) not in ("copy", "clone", "contiguous") or not arguments:
         return False
-    mine = all(int(np.prod(tensor.shape, dtype=np.int64)) in sizes for tensor in given)
-    return mine and len({tensor.dtype for tensor in given}) == 1
+    of_operands = all(int(np.prod(tensor.shape, dtype=np.int64)) in sizes for tensor in arguments)
+    return of_operands and len({tensor.dtype for tensor in arguments}) == 1
 
 
 def _of_product(evidence: Evidence, call: int) -> bool:
-    """Whether a call is made by a matrix product itself, which needs its operands in order."""
+    """Whether a call is made by a matrix product itself, which needs its operands contiguous."""
     around = evidence.ancestors(int(evidence.calls.op[call]))
     return any(evidence.events.name_of(row) == "aten::matmul" for row in around)
 
@@ -385,10 +387,10 @@ def _of_product(evidence: Evidence, call: int) -> bool:
 def _softmaxes(evidence: Evidence) -> Iterator[tuple[int, Scores, bool]]:
     """(call, its scores, whether it is a backward) of each softmax that could be attention's."""
     groups = evidence.priced.groups
-    known = {index: found for index, group in enumerate(groups) if (found := _scores(group)) is not None}
+    by_group = {index: scores for index, group in enumerate(groups) if (scores := _scores(group)) is not None}
     for call, group in enumerate(evidence.calls.group.tolist()):
-        if group in known:
-            yield call, known[group], "backward" in _name(groups[group])
+        if group in by_group:
+            yield call, by_group[group], "backward" in _name(groups[group])
 
 
 def _scores(group: Group) -> Scores | None:
@@ -405,7 +407,7 @@ def _scores(group: Group) -> Scores | None:
 
 
 def _name(group: Group) -> str:
-    """The operation's name; a Triton kernel's says which operations it holds."""
+    """The operation's name; without one the kernels' names (a Triton kernel's lists its operations)."""
     return group.call.name or " ".join(group.call.kernels)
 
 
@@ -414,9 +416,9 @@ def _contracts(group: Group) -> bool:
 
 
 def _reads(group: Group, scores: Scores) -> bool:
-    """Whether an operand, not the matrix that is added or written, holds the scores."""
-    given = tensors(group.call)
-    operands = given[1:3] if "baddbmm" in group.call.name else given[:2]
+    """Whether a factor holds the scores, and not the matrix that is added or written."""
+    arguments = tensors(group.call)
+    operands = arguments[1:3] if "baddbmm" in group.call.name else arguments[:2]
     return any(scores.is_operand(operand.shape) for operand in operands)
 
 

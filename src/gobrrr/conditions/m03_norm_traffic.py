@@ -1,35 +1,35 @@
-"""Normalization takes longer than its bytes: written out of pointwise calls, or far below the memory's bandwidth.
+"""Normalization takes longer than its bytes need: it is written out of pointwise calls, or far below the bandwidth.
 
 A norm reads a tensor and writes it: two passes. Written as `x.pow(2).mean(-1)`, `rsqrt`, two multiplications and two
 conversions it makes eight. The framework's own kernels can be slow as well: batch norm over [N, C, H, W] in 16 bit
-walks its channels with large strides and reached a tenth of the bandwidth in the shipped held-out trace.
+walks its channels with large strides, and reached a tenth of the bandwidth in the shipped held-out trace.
 
 ## How it is recognised
 
-- Around each `rsqrt` behind a mean, sum or variance: the pointwise calls, conversions and reductions on the same
+- Around each `rsqrt` that follows a mean, sum or variance: the pointwise calls, conversions and reductions on the same
   tensor or on its rows, up to six on each side.
 - Calls of the framework's normalizations, forward and backward, of at least 10 us.
 
-Kernels that a compiler wrote are not looked at. An addition of the same size is a residual's, and M01's.
+Kernels written by a compiler are not examined. An addition of the same size is a residual, and M01's.
 
 ## What it costs
 
-With t the time of a norm's calls, b the bytes that one kernel moves (a written norm: input read once, output written
-once; the framework's own: as counted for it) and B the bandwidth:
+With t the time of a norm's calls, b the bytes that one kernel moves (a written-out norm: input read once, output
+written once; the framework's own: as counted for it) and B the bandwidth:
 
     cost (low)  = sum of t - b / (0.45 * B)
     cost (high) = sum of t - b / B
 
-A compiler's norm kernels reach 47 % of the bandwidth or more in the shipped traces. None of them shows a compiled batch
-norm that does: batch norms add nothing to the low end. On a CPU neither was seen: there only norms that are written out
-count, from nothing, and B is the rate at the roofs of their calls, since its caches hold whole activations. Both count
-only as far as the device is what the step waits for: W - host bounds them.
+Compiled norm kernels reach 47 % of the bandwidth or more in the shipped traces. None of those is a batch norm, so batch
+norms add nothing to the low end. On a CPU neither was measured: only written-out norms count there, the low end is 0,
+and B is the rate at the roofs of their calls, since CPU caches hold whole activations. Both are capped at W - host
+(step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
 - `torch.nn.functional.rms_norm` or `torch.compile` for a norm that is written out.
 - `torch.compile` for the framework's own: it fuses a residual and a conversion into the norm.
-- `channels_last` for batch norm over images whose channels lie outside, else `torch.compile`: it fuses the activation.
+- For batch norm: `channels_last` where the images are NCHW, otherwise `torch.compile`, which fuses the activation.
 
 It gives nothing in a launch-bound step and little for small rows.
 
@@ -57,7 +57,7 @@ from gobrrr.analysis.detect.norms import Written, batch_norms, outside, own_norm
 from gobrrr.analysis.events.ratios import rate
 from gobrrr.analysis.findings.claims import F8, Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import about_calls, by_signature, certainty_of, short_op, unable
+from gobrrr.conditions.common import about_calls, by_signature, bytes_of, certainty_of, of_step, short_op, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 
@@ -65,28 +65,28 @@ CODE = "M03"
 TITLE = "normalization traffic"
 
 REACHED = 0.45
-"""Share of the bandwidth that a compiler's norm kernels reach at least in the shipped traces (0.47 and more)."""
+"""The least share of the bandwidth of compiled norm kernels: 0.47 and more in the shipped traces."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Written norms and the framework's own, against what one kernel would need."""
+    """Written-out norms and the framework's own, compared with what one kernel would need."""
     missing = unable(CODE, evidence)
     memory = evidence.machine.memory_bytes_per_s if evidence.machine else None
     if missing or memory is None:
         return missing
-    # that a fused kernel does better than the framework's own was seen on GPUs only
+    # only on GPUs a fused kernel was measured to be faster than the framework's own
     written = written_norms(evidence)
     own = own_norms(evidence) if evidence.device.bytes_alone else np.empty(0, dtype=np.int64)
-    calls = np.array([call for one in written for call in one.calls] + own.tolist(), dtype=np.int64)
+    calls = np.array([call for norm in written for call in norm.calls] + own.tolist(), dtype=np.int64)
     if not len(calls):
         return None
     least = np.concatenate([_least_of_written(evidence, written, memory.value), _least(evidence, own, memory.value)])
     ns = evidence.calls.ns[calls]
     low, high = np.maximum(ns - least / REACHED, 0.0), np.maximum(ns - least, 0.0)
     low[len(calls) - len(own) :][batch_norms(evidence, own)] = 0.0
-    gone = np.array([call for one in written for call in one.calls[1:]], dtype=np.int64)
+    gone = np.array([call for norm in written for call in norm.calls[1:]], dtype=np.int64)
     if not evidence.device.bytes_alone:
-        low[:] = 0.0  # what share of a processor's bandwidth a compiler's norm reaches was not measured
+        low[:] = 0.0  # the bandwidth of a compiled norm on a CPU was not measured
     return about_calls(
         evidence,
         CODE,
@@ -95,7 +95,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         gone=gone,
         certainty=certainty_of(evidence, "medium"),
         treatments=_treatments(evidence, written, own),
-        facts=[*_of_written(evidence, written), *_of_own(evidence, own, memory.value)],
+        facts=[*_facts_written(evidence, written), *_facts_own(evidence, own, memory.value)],
     )
 
 
@@ -106,40 +106,38 @@ def _least(evidence: Evidence, calls: I8, bandwidth: float) -> F8:
 
 
 def _least_of_written(evidence: Evidence, written: list[Written], bandwidth: float) -> F8:
-    """The least time of each written norm, spread over its calls by their times."""
+    """The least time of each written-out norm, distributed over its calls by their times."""
     parts = [np.empty(0)]
-    for one in written:
-        ns = evidence.calls.ns[list(one.calls)]
-        rate = bandwidth / 1e9 if evidence.device.bytes_alone else _rate_of(evidence, one)
-        parts.append(ns / max(float(ns.sum()), 1.0) * one.bytes / rate)
+    for norm in written:
+        ns = evidence.calls.ns[list(norm.calls)]
+        rate = bandwidth / 1e9 if evidence.device.bytes_alone else _rate_of(evidence, norm)
+        parts.append(ns / max(float(ns.sum()), 1.0) * norm.bytes / rate)
     return np.concatenate(parts)
 
 
-def _rate_of(evidence: Evidence, written: Written) -> float:
-    """Bytes a nanosecond at the roofs of a written norm's calls: a processor's caches hold whole activations."""
-    calls = list(written.calls)
-    moved = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls)
-    floor = float(evidence.calls.floor_ns[calls].sum())
+def _rate_of(evidence: Evidence, norm: Written) -> float:
+    """Bytes a nanosecond at the roofs of a written-out norm's calls: a CPU's caches hold whole activations."""
+    moved = bytes_of(evidence, norm.calls)
+    floor = float(evidence.calls.floor_ns[list(norm.calls)].sum())
     return moved / floor if moved and floor > 0 else float("inf")
 
 
-def _of_written(evidence: Evidence, written: list[Written]) -> list[str]:
+def _facts_written(evidence: Evidence, written: list[Written]) -> list[str]:
     if not written:
         return []
-    count, ns = evidence.steps.count, evidence.calls.ns
-    heaviest = max(written, key=lambda one: float(ns[list(one.calls)].sum()))
-    moved = sum(evidence.group_of(call).work.bytes or 0.0 for call in heaviest.calls)
-    words = ", ".join(short_op(evidence.group_of(call).call.name) for call in heaviest.calls)
-    total = sum(float(ns[list(one.calls)].sum()) for one in written)
+    count = evidence.steps.count
+    ns = [float(evidence.calls.ns[list(norm.calls)].sum()) for norm in written]
+    heaviest = written[int(np.argmax(ns))]
+    operations = ", ".join(short_op(evidence.group_of(call).call.name) for call in heaviest.calls)
     return [
         f"{units.a_step(len(written) / count, 'norm')} written out of pointwise calls: "
-        f"{units.duration(total / count)} of {units.duration(evidence.wall_ns)}",
-        f"the heaviest: {words}: {units.duration(float(ns[list(heaviest.calls)].sum()))} for {units.bytes_(moved)}; "
-        f"one kernel moves {units.bytes_(heaviest.bytes)}",
+        f"{of_step(evidence, sum(ns) / count)}",
+        f"the heaviest ({operations}): {units.duration(max(ns))} for "
+        f"{units.bytes_(bytes_of(evidence, heaviest.calls))}; one kernel moves {units.bytes_(heaviest.bytes)}",
     ]
 
 
-def _of_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
+def _facts_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
     if not len(own):
         return []
     count, ns = evidence.steps.count, evidence.calls.ns
@@ -148,7 +146,7 @@ def _of_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
         f"{units.duration(float(ns[own].sum()) / count)}, "
         f"{units.duration(float(_least(evidence, own, bandwidth).sum()) / count)} at the bandwidth"
     ]
-    for calls in sorted(by_signature(evidence, own), key=lambda one: -float(ns[one].sum()))[:2]:
+    for calls in sorted(by_signature(evidence, own), key=lambda alike: -float(ns[alike].sum()))[:2]:
         group = evidence.group_of(int(calls[0]))
         bytes_, mean = group.work.bytes or 0.0, float(ns[calls].mean())
         facts.append(
@@ -159,7 +157,7 @@ def _of_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
 
 
 def _treatments(evidence: Evidence, written: list[Written], own: I8) -> list[str]:
-    """A fused row-wise norm for all but batch norms; for those the layout where it is the cause, and a compiler."""
+    """A fused row-wise norm for all but batch norms; for those channels last if the layout is the cause, or compile."""
     batch = batch_norms(evidence, own)
     rows = len(written) > 0 or not batch.all()
     images = outside(evidence, own)

@@ -1,23 +1,23 @@
 """Conversions between float32 and 16 bit that only read a tensor and write it again.
 
-Autocast converts each weight in front of its matmul, in every step, and activations wherever an operation of one
-list meets one of the other; norms and losses that run in float32 convert in and out. Each is a kernel of its own that
-moves 6 bytes for an element.
+Autocast converts each weight before its matmul, in every step, and activations wherever an operation that runs in 16
+bit meets one that runs in float32. Norms and losses that run in float32 convert in and out. Each conversion is a kernel
+of its own that moves 6 bytes an element.
 
 ## How it is recognised
 
-Copies on the device from one floating type to another, same shape. Conversions that are part of materialised
-attention (M02) or of a norm that is written out (M03) are counted there. A conversion that a compiler fused into
-another kernel is free.
+Copies on the device from one floating type to another, same shape. Conversions that are part of materialised attention
+(M02) or of a written-out norm (M03) are counted there. A conversion that a compiler fused into another kernel costs
+nothing.
 
 ## What it costs
 
-    cost (low)  = 0: what an operation in float32 needs has to be converted
+    cost (low)  = 0: operations that need float32 need the conversion
     cost (high) = all conversions + idle time of the device that launching them causes
 
-Those of weights in inference are M06's: they vanish. In training a weight is converted after each step of the optimizer
-at least, unless the optimizer writes the 16-bit copy itself. The first term counts only as far as the device is what
-the step waits for (W - host), the second as far as it idles: on small layers a conversion costs its dispatch and not
+Weight conversions in inference are M06's: all of them can go. In training a weight is converted at least once after
+each optimizer step, unless the optimizer writes the 16-bit copy itself. The first term counts only while the step waits
+for the device (W - host), the second only while the device idles: on small layers a conversion costs its dispatch, not
 its bytes.
 
 ## What helps
@@ -25,7 +25,7 @@ its bytes.
 - Training: parameters in bfloat16 and float32 master weights in the optimizer, so that nothing is cast in the step.
 - `torch.compile`: conversions of activations become part of the kernels around them.
 - A CUDA graph, where launching them costs more than the conversions themselves.
-- No autocast, where its conversions cost more than products in float32 would (seen in a live run): small layers.
+- No autocast, where its conversions cost more than float32 matmuls would (seen in a live run): small layers.
 
 ## Sick
 
@@ -52,12 +52,12 @@ from gobrrr.analysis.detect.weights import repeated_casts
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.autocasting import worth_leaving_out
-from gobrrr.conditions.common import by_signature, certainty_of, finding, places, unable
+from gobrrr.conditions.common import by_signature, bytes_of, certainty_of, finding, of_step, places, unable
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M04"
-TITLE = "conversions between element types"
+TITLE = "conversions between dtypes"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -73,11 +73,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     ns, count = evidence.calls.ns[calls], evidence.steps.count
     weights = weight_casts(evidence, calls)
     gone = vanishing(evidence, calls, np.zeros(len(ns)), ns)
-    bytes_ = sum(evidence.group_of(call).work.bytes or 0.0 for call in calls.tolist())
+    moved = bytes_of(evidence, calls.tolist()) / count
     facts = [
-        f"{units.a_step(len(calls) / count, 'conversion')}: {units.duration(float(ns.sum()) / count)} of "
-        f"{units.duration(evidence.wall_ns)} for {units.bytes_(bytes_ / count)}, and {units.duration(gone.idle_ns)} to "
-        "launch them"
+        f"{units.a_step(len(calls) / count, 'conversion')}: {of_step(evidence, float(ns.sum()) / count)} for "
+        f"{units.bytes_(moved)}, and {units.duration(gone.idle_ns)} to launch them"
     ]
     if weights.any():
         facts.append(

@@ -1,15 +1,15 @@
-"""A large embedding whose gradient is dense: zeros, gradient and optimizer go over all rows for the few in use.
+"""A large embedding has a dense gradient: all rows are zeroed, written and updated, although few are in use.
 
-A step looks up some hundred rows of a table of a million. The gradient of an `nn.Embedding` has the table's shape all
-the same: it is filled with zeros, a few rows are added into it, and the optimizer reads it and reads and writes the
-table and its own state, all rows of each.
+A step looks up some hundred rows of a table of a million. The gradient of an `nn.Embedding` still has the table's
+shape: it is filled with zeros, a few rows are added to it, and the optimizer reads it, and reads and writes the table
+and its own state, all rows of each.
 
 ## How it is recognised
 
 `aten::embedding_dense_backward` with at least four times as many rows as ids, and the calls on tensors of the table's
-shape (of a list of tensors: the table's part of it). A live run knows how many rows were really used; a trace has at
-most one for each id. Not where a matmul takes a matrix of the table's shape: where input and output share their
-weights the gradient is dense whatever the embedding does.
+shape (for a list of tensors: the table's part). A live run counts the rows that were used; a trace gives an upper
+bound, one row an id. It does not count where a matmul takes a matrix of the table's shape: with tied input and output
+weights the gradient is dense anyway.
 
 ## What it costs
 
@@ -18,13 +18,14 @@ With t the time of the calls over the table, u the share of the rows in use:
     cost (high) = t * (1 - u)
     cost (low)  = t * (1 - 4 u) - 40 launches: ids are sorted, rows gathered, updated and scattered back
 
-Both count only as far as the device is what the step waits for: W - host bounds them. It grows with the table and not
-with the batch: 15.4 -> 0.10 ms for 200,000 x 64 and 256 ids on a CPU of two cores.
+Both are capped at W - host (step time minus host time): only time in which the step waits for the device can be saved.
+The cost grows with the table and not with the batch: 15.4 -> 0.10 ms for 200,000 x 64 and 256 ids on a CPU of two
+cores.
 
 ## What helps
 
 `nn.Embedding(..., sparse=True)` with `SparseAdam` or `SGD`, for the table alone; other parameters keep their optimizer.
-It is another optimizer: moments of rows that were not looked up stay as they are, and there is no weight decay.
+This changes the optimizer: moments of rows that were not looked up stay the same, and there is no weight decay.
 
 ## Sick
 
@@ -50,20 +51,20 @@ from gobrrr.analysis.detect.embeddings import BACKWARD, Table, dense_tables
 from gobrrr.analysis.findings.claims import F8, Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, places, unable
+from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, of_step, places, unable
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M07"
 TITLE = "dense gradient of a large embedding"
 
 MOST_USED = 0.25
-"""With more of the rows in use a sparse gradient moves about as much."""
+"""The most share of rows in use: with more, a sparse gradient moves about as many bytes."""
 
 AGAIN = 4.0
-"""Passes over the used rows for one of a dense update: gather, coalesce, update, scatter."""
+"""Passes over the used rows that replace one pass of a dense update: gather, coalesce, update, scatter."""
 
 MORE_LAUNCHES = 40
-"""Operations of a coalesced sparse gradient and SparseAdam beyond those of the dense form (torch 2.13)."""
+"""Operations that a coalesced sparse gradient and SparseAdam need beyond those of the dense form (torch 2.13)."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -75,8 +76,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not tables:
         return None
     calls = np.concatenate([table.passes for table in tables])
-    each = [_saving(evidence, table) for table in tables]
-    low, high = (np.concatenate([one[end] for one in each]) for end in (0, 1))
+    savings = [_saving(evidence, table) for table in tables]
+    low, high = (np.concatenate([saving[end] for saving in savings]) for end in (0, 1))
     more = MORE_LAUNCHES * len(tables) * path_of(evidence).host_per_launch * evidence.steps.count
     low = low * max(1.0 - more / max(float(low.sum()), 1.0), 0.0)
     return about_calls(
@@ -94,14 +95,14 @@ def _where(evidence: Evidence, tables: list[Table]) -> list[Place]:
     """The lookups that a live run saw, then the heaviest passes."""
     uses = evidence.profile.uses or ()
     shapes = {str([table.rows, table.width]) for table in tables}
-    seen = [
+    lookups = [
         Place(op=BACKWARD, module=use.module, source=use.source, shapes=use.shapes, count=float(use.count))
         for use in uses
         if use.kind == "rows" and use.op == BACKWARD and use.shapes in shapes
     ]
     passes = by_signature(evidence, np.concatenate([table.passes for table in tables]))
-    gradients = [] if seen else [table.gradients for table in tables if len(table.gradients)]
-    return [*seen, *places(evidence, gradients), *places(evidence, passes)][:MOST_PLACES]
+    gradients = [] if lookups else [table.gradients for table in tables if len(table.gradients)]
+    return [*lookups, *places(evidence, gradients), *places(evidence, passes)][:MOST_PLACES]
 
 
 def _saving(evidence: Evidence, table: Table) -> tuple[F8, F8]:
@@ -116,6 +117,5 @@ def _facts(evidence: Evidence, table: Table) -> list[str]:
         f"a table of {units.count(table.rows)} x {units.count(table.width)} "
         f"({units.bytes_(table.bytes)} in float32), {units.a_step(table.ids, 'id')}: "
         f"{units.percent(table.used)} of its rows are used",
-        f"{units.a_step(len(table.passes) / count, 'call')} over all of it: {units.duration(ns)} of "
-        f"{units.duration(evidence.wall_ns)}",
+        f"{units.a_step(len(table.passes) / count, 'call')} over the whole table: {of_step(evidence, ns)}",
     ]

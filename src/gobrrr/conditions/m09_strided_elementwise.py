@@ -1,26 +1,27 @@
-"""Pointwise operations over tensors that lie in different orders in memory.
+"""Pointwise operations on tensors whose dimensions have different orders in memory.
 
-`x + z.t()` reads one operand row by row and the other across its rows: each element of it comes with a piece of memory
-(32 to 64 bytes) of which nothing else is used before it is thrown out again. The operation is right, and ten times as
-slow as on two tensors in one order.
+`x + z.t()` reads one operand row by row and the other across its rows. Each element of the other brings in a piece of
+memory (32 to 64 bytes), and the rest of that piece is evicted before it is used. The operation takes ten times as long
+as on two tensors in one order.
 
 ## How it is recognised
 
-Pointwise calls that take two or more tensors of their full shape whose dimensions lie in different orders (by their
-strides), and that take three times their floor or longer. Copies into another order are M05's, conversions M04's. An
-operation whose tensors all lie in the same order, whichever that is, is none: it is written in that order as well.
+Pointwise calls with two or more full-shape tensors whose dimensions have different orders in memory (by their strides),
+that take three times their floor or longer. Copies into another order are M05's, conversions M04's. An operation whose
+tensors all have the same order, whichever it is, does not count: its result has that order as well.
 
 ## What it costs
 
     cost (high) = sum of t - floor
-    cost (low)  = 0: one operand has to be turned once, where nothing can produce it in the other order
+    cost (low)  = 0: one operand has to be transposed once, if nothing can produce it in the other order
 
-It counts only as far as the device is what the step waits for: W - host bounds it.
+The cost is capped at W - host (step time minus host time): only time in which the step waits for the device can be
+saved.
 
 ## What helps
 
-Make the operands in one order: turn a constant once, outside of the step; let the matmul that makes a tensor make its
-transpose (`b.t() @ a.t()`); keep the layout of a whole model the same. A compiler can fold a transpose into the
+Give the operands the same order: transpose a constant once, outside of the step; let the matmul that makes a tensor
+make its transpose (`b.t() @ a.t()`); use one layout for the whole model. A compiler can fold a transpose into the
 operation that produces the tensor.
 
 ## Sick
@@ -46,14 +47,14 @@ from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import COMPILED, output_of, tensors
 from gobrrr.analysis.pricing.price import Group
-from gobrrr.conditions.common import about_calls, unable
+from gobrrr.conditions.common import about_calls, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M09"
-TITLE = "pointwise operations across the order in memory"
+TITLE = "pointwise operations on tensors in different memory orders"
 
 SLOW = 3.0
-"""Times its floor that a call takes at least: contiguous ones take up to two of a measured bandwidth."""
+"""The least ratio of a call's time to its floor: contiguous calls take up to twice theirs at a measured bandwidth."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -77,8 +78,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         (calls, low, high),
         treatments=["keep-order"],
         facts=[
-            f"{units.a_step(len(calls) / count, 'pointwise call')} on tensors of different orders: "
-            f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, "
+            f"{units.a_step(len(calls) / count, 'pointwise call')} on tensors in different memory orders: "
+            f"{of_step(evidence, float(ns.sum()) / count)}, "
             f"{units.duration(float(floor.sum()) / count)} at the roof",
             f"strides of the heaviest: {', '.join(map(str, strides))}",
         ],

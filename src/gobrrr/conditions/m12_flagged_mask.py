@@ -1,28 +1,29 @@
-"""A mask as a tensor where a flag says the same: attention computes what it hides, on kernels that take a mask.
+"""An attention mask is passed as a tensor where a flag says the same: attention computes scores that the mask hides.
 
-A fused attention that is told `is_causal=True` leaves out the blocks that nothing sees, half of them. Given the same as
-a tensor it computes every block and reads the mask for each head; and the fastest kernels take no mask at all, so that
-a slower one runs (unslothai/unsloth#11102: 5.6 to 8.8 times, with heads of 256).
+A fused attention with `is_causal=True` skips the blocks that are hidden, half of them. Given the same mask as a tensor
+it computes every block and reads the mask for each head. The fastest kernels take no mask tensor at all, so a slower
+one runs (unslothai/unsloth#11102: 5.6 to 8.8 times slower, with heads of 256).
 
 ## How it is recognised
 
-A live run reads the masks that fused attention is called with: one that hides nothing, or just what `is_causal=True`
-hides, and adds no number to the scores. A trace has no values. Attention without a fused kernel is M02's.
+A live run reads the masks that are passed to fused attention. It reports a mask that hides nothing, or exactly what
+`is_causal=True` hides, and adds no number to the scores. A trace has no values. Attention without a fused kernel is
+M02's.
 
 ## What it costs
 
-With t the time of these calls, forward and backward, s the share of the scores that is seen, and f their FLOPs:
+With t the time of these calls, forward and backward, s the share of the scores that is not hidden, and f their FLOPs:
 
     cost (high) = t - s * f at the matrix peak
     cost (low)  = t - s * f at 15 % of it (M02)
 
-On a CPU, where the same kernel runs with and without a mask: (1 - s) * t at the most, nothing at the least. It counts
-only as far as the device is what the step waits for: W - host bounds it.
+On a CPU the same kernel runs with and without a mask: the high end is (1 - s) * t, the low end 0. The cost is capped at
+W - host (step time minus host time): only time in which the step waits for the device can be saved.
 
 ## What helps
 
-- `is_causal=True` in place of the mask; no mask where it hides nothing.
-- With padding beside it: sequences of one length, or `flex_attention`.
+- `is_causal=True` instead of the mask; no mask where it hides nothing.
+- Combined with padding: sequences of one length, or `flex_attention`.
 
 ## Sick
 
@@ -47,47 +48,47 @@ from gobrrr.analysis.detect.flagged_masks import Flagged, flagged_masks
 from gobrrr.analysis.findings.claims import F8, Found
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.contractions import peak_of
-from gobrrr.conditions.common import MOST_PLACES, about_calls
+from gobrrr.conditions.common import MOST_PLACES, about_calls, needs_live
 from gobrrr.conditions.m02_attention import FUSED_SHARE
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M12"
-TITLE = "a mask as a tensor in attention where a flag says the same"
+TITLE = "an attention mask tensor that a flag could replace"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Masks that hide nothing or what `is_causal` hides, in attention that a fused kernel computes."""
+    """Masks in fused attention that hide nothing, or what `is_causal=True` hides."""
     if evidence.profile.uses is None:
-        return NotChecked(code=CODE, needs="a live run: gobrrr diagnose file.py:step")
-    told = flagged_masks(evidence)
-    if not told:
+        return needs_live(CODE)
+    masks = flagged_masks(evidence)
+    if not masks:
         return None
-    calls = np.concatenate([flagged.calls for flagged in told])
-    low, high = (np.concatenate([_gain(evidence, flagged, fastest=end) for flagged in told]) for end in (False, True))
+    calls = np.concatenate([flagged.calls for flagged in masks])
+    low, high = (np.concatenate([_gain(evidence, flagged, fastest=end) for flagged in masks]) for end in (False, True))
     return about_calls(
         evidence,
         CODE,
         TITLE,
         (calls, low, high),
-        where=[_place(evidence, flagged) for flagged in told[:MOST_PLACES]],
+        where=[_place(evidence, flagged) for flagged in masks[:MOST_PLACES]],
         certainty="high",
         treatments=["sdpa"],
-        facts=[_fact(evidence, flagged) for flagged in told[:MOST_PLACES]],
+        facts=[_fact(evidence, flagged) for flagged in masks[:MOST_PLACES]],
     )
 
 
 def _gain(evidence: Evidence, flagged: Flagged, *, fastest: bool) -> F8:
-    """What each call may lose without the mask."""
+    """Ns that each call saves without the mask."""
     ns = evidence.calls.ns[flagged.calls]
     if not evidence.device.fused_attention:
         return ns * (1.0 - flagged.share) * fastest
     then = np.array([_then(evidence, call, flagged.share) for call in flagged.calls.tolist()])
-    left: F8 = np.maximum(ns - then / (1.0 if fastest else FUSED_SHARE), 0.0)
-    return left
+    saved: F8 = np.maximum(ns - then / (1.0 if fastest else FUSED_SHARE), 0.0)
+    return saved
 
 
 def _then(evidence: Evidence, call: int, share: float) -> float:
-    """Nanoseconds of the scores that are seen at the matrix peak; all of the call's time where that is not known."""
+    """Ns of the scores that are not hidden, at the matrix peak; all of the call's time if the peak is not known."""
     work = evidence.group_of(call).work
     peak = peak_of(evidence, work.matrix_dtype or "")
     if peak is None or not work.matrix_flop:
@@ -105,4 +106,4 @@ def _place(evidence: Evidence, flagged: Flagged) -> Place:
 def _fact(evidence: Evidence, flagged: Flagged) -> str:
     ns = float(evidence.calls.ns[flagged.calls].sum()) / evidence.steps.count
     hides = "hides nothing" if flagged.share == 1.0 else "hides what is_causal=True hides, and nothing else"
-    return f"the mask {flagged.use.shapes} {hides}: the attention that is given it takes {units.duration(ns)} a step"
+    return f"the mask {flagged.use.shapes} {hides}: attention with it takes {units.duration(ns)} a step"

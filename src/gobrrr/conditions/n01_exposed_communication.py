@@ -1,22 +1,22 @@
 """Communication that no compute overlaps: the device waits for gradients, parameters or tokens of other devices.
 
-A collective that runs beside the backward pass costs little. One that starts when the backward is over, or one for
-each parameter, or one for each micro-batch of an accumulation, is paid in full.
+A collective that runs beside the backward pass costs little. One that starts after the backward pass, one for each
+parameter, or one for each micro-batch of an accumulation, is fully exposed.
 
 ## How it is recognised
 
-Time in which only communication kernels run, of collectives that the device's next work waits for: it was launched
-before the collective was done. Where the host is slower than the collectives they are not on the path. The last
-collective of a step can't overlap with a backward that is over and is not counted as avoidable. A kernel that waits
-for another rank looks like one that sends: how much is waiting can't be told from one rank, only that a collective
-takes longer than its bytes at the link's bandwidth.
+Time in which only communication kernels run, for collectives that the device's next work waits for: that work was
+launched before the collective was done. If the host is slower than the collectives, they are not on the critical path.
+The last collective of a step cannot overlap with a backward pass that is over, and is not counted as avoidable. A
+kernel that waits for another rank looks like one that sends: one rank's trace does not show how much is waiting, only
+that a collective takes longer than its bytes at the link's bandwidth.
 
 ## What it costs
 
-    cost (high) = exposed time of the collectives on the path - the last collective of each step
-    cost (low)  = the part of it that the bytes need at the link's bandwidth; nothing where that is not known
+    cost (high) = exposed time of the collectives on the critical path - the last collective of each step
+    cost (low)  = the part of it that the bytes need at the link's bandwidth; 0 where that is not known
 
-The rest is waiting for a slower rank, or latency: it shrinks with overlap only as far as the ranks are in step.
+The rest is latency, or waiting for a slower rank. Overlap reduces it only if the ranks are in step.
 
 ## What helps
 
@@ -25,7 +25,7 @@ The rest is waiting for a slower rank, or latency: it shrinks with overlap only 
 - One flat buffer instead of a collective for each parameter.
 - FSDP: `set_modules_to_forward_prefetch`.
 
-Where the wait is for a slower rank, find that rank first (diagnose a folder with the traces of all ranks).
+If a slower rank causes the wait, find that rank first (diagnose a folder with the traces of all ranks).
 
 ## Sick
 
@@ -63,11 +63,11 @@ CODE = "N01"
 TITLE = "exposed communication"
 
 WAITING = 3.0
-"""A collective that takes this many times what its bytes need waits, or is bound by latency."""
+"""A collective that takes more than this many times what its bytes need is waiting, or bound by latency; chosen."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Collectives that nothing overlaps and that something waits for, but for the last of each step."""
+    """Collectives that nothing overlaps and that later work waits for, except the last of each step."""
     events, links = evidence.replayed, evidence.priced.links
     rows = links.device
     inside = (events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)
@@ -95,15 +95,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _waited_for(evidence: Evidence, work: I8) -> NDArray[np.bool_]:
-    """One flag each: whether the device's next work had been launched when the collective was done."""
+    """For each collective whether the device's next work had been launched when it was done."""
     events, links = evidence.replayed, evidence.priced.links
-    here = np.flatnonzero((events.device[links.device] == evidence.budget.device) & (links.launch >= 0))
-    start = events.start_ns[links.device[here]]
+    launched = np.flatnonzero((events.device[links.device] == evidence.budget.device) & (links.launch >= 0))
+    start = events.start_ns[links.device[launched]]
     order = np.argsort(start, kind="stable")
     end = events.end_ns[links.device[work]]
-    at = np.searchsorted(start[order], end)
-    following = here[order[np.minimum(at, len(order) - 1)]] if len(order) else work
-    waited: NDArray[np.bool_] = (at < len(order)) & (events.start_ns[links.launch[following]] < end)
+    position = np.searchsorted(start[order], end)
+    following = launched[order[np.minimum(position, len(order) - 1)]] if len(order) else work
+    waited: NDArray[np.bool_] = (position < len(order)) & (events.start_ns[links.launch[following]] < end)
     return waited
 
 
@@ -120,7 +120,7 @@ def _last(evidence: Evidence, work: I8) -> I8:
 
 
 def _least(evidence: Evidence, work: I8) -> F8:
-    """Nanoseconds that each collective's bytes need at the link's bandwidth; NaN where one is not known."""
+    """Ns that each collective's bytes need at the link's bandwidth; NaN where that is not known."""
     link = evidence.machine.link_bytes_per_s if evidence.machine else None
     groups = (evidence.priced.groups[int(evidence.priced.group[index])] for index in work.tolist())
     if link is None:
@@ -136,17 +136,17 @@ def _facts(evidence: Evidence, work: I8, avoidable: I8, least: F8) -> list[str]:
     needed = float(np.nansum(least)) / count
     on_path = float(evidence.budget.owned_ns[avoidable].sum()) / count
     facts = [
-        f"{units.a_step(len(work) / count, 'collective')}: {units.duration(length)}, of which "
-        f"{units.duration(exposed)} ({units.percent(share(exposed, length))}) are overlapped by no compute",
-        f"the device's next work waits for {units.count(len(avoidable) / count)} of them, the last of the step aside: "
-        f"{units.duration(on_path)}",
+        f"{units.a_step(len(work) / count, 'collective')}: {units.duration(length)}, of which no compute overlaps "
+        f"{units.duration(exposed)} ({units.percent(share(exposed, length))})",
+        f"apart from the last of the step, the device's next work waits for {units.count(len(avoidable) / count)} of "
+        f"them: {units.duration(on_path)}",
     ]
     if needed > 0:
         facts.append(
             f"the bytes of those need {units.duration(needed)} a step at the link's bandwidth"
-            + (": they wait, or latency is the bound" if on_path > WAITING * needed else "")
+            + (": the rest is waiting or latency" if on_path > WAITING * needed else "")
         )
-    return [*facts, "how much of it is waiting for other ranks can't be told from one rank"]
+    return [*facts, "one rank does not show how much of it is waiting for other ranks"]
 
 
 def _places(evidence: Evidence, work: I8) -> list[Place]:
@@ -155,15 +155,15 @@ def _places(evidence: Evidence, work: I8) -> list[Place]:
     result = []
     ranked = sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))
     for name, number in ranked[:MOST_PLACES]:
-        mine = work[[one == name for one in names]]
-        first = int(links.op[mine[0]])
-        owned = float(evidence.budget.owned_ns[mine].sum()) / count
+        alike = work[[other == name for other in names]]
+        first = int(links.op[alike[0]])
+        owned = float(evidence.budget.owned_ns[alike].sum()) / count
         result.append(Place(op=name, source=evidence.source(first), count=number / count, ns=owned))
     return result
 
 
 def _name(evidence: Evidence, index: int) -> str:
-    """The collective as its record names it, else the kernel's name."""
+    """The name in the collective's record; without a record the kernel's name."""
     group = evidence.priced.groups[int(evidence.priced.group[index])]
     if group.call.collective is not None:
         return group.call.collective.name

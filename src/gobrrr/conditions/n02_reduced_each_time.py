@@ -1,21 +1,20 @@
 """Gradients are reduced after every micro-batch of an accumulation, where once a step is enough.
 
-`DistributedDataParallel` reduces in each backward pass unless it is told not to. With N micro-batches a step, N - 1 of
-the N reductions move sums that the next one moves again.
+`DistributedDataParallel` reduces gradients in each backward pass unless it is told not to. With N micro-batches a step,
+N - 1 of the N reductions move sums that the next one moves again.
 
 ## How it is recognised
 
-Several `DistributedDataParallel.forward` to one step of the optimizer, and collectives that repeat so many times in
-the same order with the same sizes within each step.
+Several `DistributedDataParallel.forward` calls in one step of the optimizer, and as many repetitions of the same
+collectives, in the same order with the same sizes, within each step.
 
 ## What it costs
 
     cost (high) = (N - 1) / N of the communication that nothing overlaps
     cost (low)  = 0
 
-Of a process that computes on a CPU: of its idle time in which a collective runs. What overlaps with the backward pass
-is free already, and what remains of waiting for slower ranks gathers in the one reduction that is left: so the low
-end.
+For a process that computes on a CPU: of its idle time while a collective runs. The low end is 0 because what overlaps
+with the backward pass is free already, and waiting for slower ranks may move into the one reduction that is left.
 
 ## What helps
 
@@ -60,20 +59,20 @@ TITLE = "gradients reduced on every micro-batch"
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Collectives that repeat with the forward passes of a step."""
-    times = micro_batches(evidence)
+    batches = micro_batches(evidence)
     collectives = rows_within(evidence, REDUCES)
-    if times < 2 or not repeats(evidence, collectives, times):
+    if batches < 2 or not repeats(evidence, collectives, batches):
         return None
-    share = (times - 1) / times
+    share = (batches - 1) / batches
     high, claim = _exposed(evidence, share)
-    each = len(collectives) / evidence.recorded_steps.count
+    per_step = len(collectives) / evidence.recorded_steps.count
     facts = [
-        f"{times} forward passes to a step of the optimizer, and {units.a_step(each, 'collective')}, "
-        f"{units.count(each / times)} after each",
-        f"{units.count(each * share)} of them move sums that the next one moves again",
+        f"{batches} forward passes for each step of the optimizer, and {units.a_step(per_step, 'collective')}: "
+        f"{units.count(per_step / batches)} after each pass",
+        f"{units.count(per_step * share)} of them move sums that a later one moves again",
     ]
     row = int(collectives[0])
-    place = Place(op=evidence.events.name_of(row), source=evidence.source(row), count=each, ns=high)
+    place = Place(op=evidence.events.name_of(row), source=evidence.source(row), count=per_step, ns=high)
     return finding(
         evidence, CODE, TITLE, where=[place], at_stake=(0.0, high), claim=claim, certainty="medium",
         treatments=["no-sync"], facts=facts,
@@ -81,7 +80,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _exposed(evidence: Evidence, share: float) -> tuple[float, Claim]:
-    """(what could go of a step, what it rests on)."""
+    """(the ns of a step that can be saved, the claim behind them)."""
     if not evidence.device.asynchronous:
         rows = evidence.events.of(Kind.ANNOTATION, Kind.OP)
         wire = np.array([name.startswith(("gloo:", "mpi:", "ucc:")) for name in evidence.events.names], dtype=bool)

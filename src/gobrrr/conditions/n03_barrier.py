@@ -1,7 +1,7 @@
 """All ranks wait for each other at a barrier in every step.
 
-A barrier lets each step take as long as the slowest rank's: where batches differ in length, or one rank logs or
-collects garbage, all others wait. Gradients that are reduced need no barrier beside them.
+With a barrier each step takes as long as the slowest rank: where batches differ in length, or one rank logs or collects
+garbage, all others wait. The reduction of gradients needs no barrier.
 
 ## How it is recognised
 
@@ -9,15 +9,14 @@ collects garbage, all others wait. Gradients that are reduced need no barrier be
 
 ## What it costs
 
-    cost (high) = the host's time within it, as far as the device idles meanwhile
-    cost (low)  = 0
+    cost (high) = the host's time within it, while the device idles
+    cost (low)  = 0: if the step reduces gradients as well, the waiting may only move there
 
-The low end: where the step reduces gradients as well, the waiting may only move there. It goes as far as the ranks
-differ from step to step and not in the mean.
+Removing it helps where the slowest rank changes from step to step, and not where one rank is always slower.
 
 ## What helps
 
-- No barrier in the loop: before and after checkpoints and evaluation it has its place.
+- No barrier in the loop: it belongs before and after checkpoints and evaluation.
 - Batches of even lengths on all ranks (a sampler that sorts by length, packing), and the same extra work on all of them
   at the same step.
 
@@ -53,9 +52,11 @@ from gobrrr.model.events import I8, Kind
 from gobrrr.model.frame_names import FROM_LIBRARY
 
 CODE = "N03"
-TITLE = "ranks wait at a barrier in every step"
+TITLE = "a barrier in every step"
 _FRAME = re.compile(rf"{FROM_LIBRARY}torch/distributed/distributed_c10d\.py\(\d+\): (monitored_)?barrier$")
+"""Frames of the barrier, as the profiler names them."""
 OPERATIONS = ("c10d::barrier", "gloo:barrier")
+"""The barrier's operation, and the backend's own record of it."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -70,9 +71,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gaps = np.flatnonzero(idle > 0)
     high = float(idle.sum()) / count
     facts = [
-        f"{units.a_step(len(operations) / count, 'barrier')}: they hold the host for {units.duration(high)} while "
+        f"{units.a_step(len(operations) / count, 'barrier')}: the host waits there for {units.duration(high)} while "
         "nothing computes",
-        "how much of it is this rank's own lead can't be told from one rank",
+        "one rank does not show how far ahead of the others it is",
     ]
     row = int(operations[0])
     place = Place(op=evidence.events.name_of(row), source=evidence.source(row), count=len(operations) / count, ns=high)
@@ -88,10 +89,10 @@ def _operations(evidence: Evidence) -> I8:
     events, steps = evidence.replayed, evidence.steps
     rows = events.of(Kind.OP, Kind.ANNOTATION)
     rows = rows[(events.end_ns[rows] > steps.start) & (events.start_ns[rows] < steps.stop)]
-    found = rows
+    barriers = rows
     for name in OPERATIONS:
-        wanted = np.array([one == name for one in events.names] or [False], dtype=bool)
-        found = rows[wanted[events.name[rows]]]
-        if len(found):
+        wanted = np.array([other == name for other in events.names] or [False], dtype=bool)
+        barriers = rows[wanted[events.name[rows]]]
+        if len(barriers):
             break
-    return found
+    return barriers

@@ -1,55 +1,57 @@
-"""The device waits for the host to issue work: many kernels, each shorter than the host needs to launch the next.
+"""The device waits for kernel launches: many kernels, each shorter than the host needs to launch the next.
 
-Eager PyTorch needs host time for each operation (Python, dispatch, autograd, the driver): 13 us for an addition on
-the host of the shipped H100 figures (77,279 a second), more for a layer. A kernel that runs for 2 us is done long
-before its successor is launched, so that the step takes as long as the host's dispatching, whatever the device
-could do.
+Eager PyTorch needs host time for each operation (Python, dispatch, autograd, the driver): 13 us for an addition on the
+host of the shipped H100 figures (77,279 a second), more for a layer. A kernel that runs for 2 us ends long before the
+next one is launched, so the step takes as long as the host needs to dispatch it, whatever the device could do.
 
 ## How it is recognised
 
-Each stretch in which the device idles is put down to what the host did on the path to the next kernel. The lines
-`launching` (dispatch and driver) and `python` (between operations) of the budget are this condition's, where the
-kernel behind the gap was launched on its own. Three numbers speak for it:
+Each stretch in which the device idles is attributed to what the host did before the next kernel. The budget's lines
+`launching` (dispatch and driver) and `python` (between operations) belong to this condition, if the kernel after the
+gap was launched on its own. Three numbers support it:
 
 - half of the kernels are shorter than the host's time for one launch (host time / launches);
 - kernels start as soon as they are launched: nothing was queued, the host was never ahead;
 - the device's busy time is well below the step's wall time.
 
-A step of fewer than ten launches is told of only where they leave the device idle for half of it.
+A step of fewer than ten launches is reported only if launching leaves the device idle for half of it.
 
 On a CPU (a live run) nothing is launched, but each operation is dispatched: Python, autograd and the dispatcher run
-before its loop does. The finding is then called dispatch-bound, and half of the operations compute for less time than
-the step spends beside computing for each of them, which is a tenth of the step or more in all.
+before the operation computes. The finding is then called dispatch-bound. Half of the operations compute for less time
+than their dispatch takes, and dispatch takes a tenth of the step or more.
 
-Kernels that are replayed from a CUDA graph are launched together and do not count, nor do gaps that end in a copy
-of input data (D01) or that a synchronization left behind (O02). Nor does Python that goes on without a launch for
-more than ten times what usually lies before one, and for 2 % of the step: it builds tensors, sleeps, reads files. No
-compiler takes that away, and the answer's "held by" has its line. An optimizer's own Python counts.
+Not counted:
+
+- kernels that are replayed from a CUDA graph, which are launched together;
+- gaps that end in a copy of input data (D01) or follow a synchronization (O02);
+- Python without a launch that lasts more than ten times the usual time before a launch and takes 2 % of the step: it
+  builds tensors, sleeps or reads files. No compiler removes it, and the answer's "held by" names its line. An
+  optimizer's own Python counts.
 
 ## What it costs
 
     cost (high) = launching + python - launches * 0.3 us
     cost (low)  = launching + python - launches * 1 us
 
-On a CPU no graph takes the dispatch away, so that its low end is nothing, and its high end all of it.
+On a CPU no graph removes the dispatch: the low end is 0, the high end all of it.
 
-What is taken off is what a CUDA graph still needs from kernel to kernel: 0.3 us at the least (a shipped trace of graph
-replays), 1.0 us for empty kernels on an H100. Where most
-kernels were queued, the idle time hangs on how fast the host is: the low end then allows for a host that is faster by
-half, as the shipped machine's was from run to run. The low end also gives up what separates the step's estimated
-time from the low end of its interval: the profiler's cost is what the estimate is uncertain about, and all of it is
-overhead. A step never gets shorter than the device's busy time.
+The subtracted term is what a CUDA graph still needs between kernels: at least 0.3 us (a shipped trace of graph
+replays), 1.0 us for empty kernels on an H100. The low end is reduced twice more. Where most kernels were queued, the
+idle time depends on the speed of the host: the low end allows for a host that is half as fast again, as the shipped
+machine's varied from run to run. It also gives up the distance from the step's estimated time to the low end of its
+interval: the estimate is uncertain about the profiler's cost, all of which is overhead. A step never gets shorter than
+the device's busy time.
 
 ## What helps
 
 - A CUDA graph (`torch.compile(mode="reduce-overhead")`): one launch for the whole step. It needs static shapes and no
   synchronization in the captured region.
 - `torch.compile`: fewer kernels, less Python.
-- A grouped matmul for a loop over experts, each with a wait and a dozen launches of its own.
+- A grouped matmul for a loop over experts, where each expert has a wait and a dozen launches.
 - A larger batch: the same launches do more work, until the device's time reaches the host's.
 - For optimizers and averages over many parameters: the foreach or fused form.
 
-It does not help to make kernels faster: a fused norm in a launch-bound step leaves the wall time where it is.
+Faster kernels do not help: a fused norm in a launch-bound step leaves the wall time unchanged.
 
 ## Sick
 
@@ -84,7 +86,7 @@ from gobrrr.analysis.findings.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS,
 from gobrrr.analysis.host.holding import own_python
 from gobrrr.analysis.host.waits import expert_loop, inner_waits
 from gobrrr.analysis.savings.regions import IN_GRAPH_NS
-from gobrrr.conditions.common import MOST_PLACES, finding, launching
+from gobrrr.conditions.common import MOST_PLACES, finding, launching, of_step, place_of_row
 from gobrrr.conditions.o04_repeated_ops import check as loop_found
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
 from gobrrr.model.events import I8, Kind
@@ -94,26 +96,26 @@ TITLE = "launch-bound"
 TITLE_CPU = "dispatch-bound"
 
 LEAST_LAUNCHES = 10
-"""With fewer launches a step than this the idle time is the step's own begin and end, unless it is `MOST_SHARE`."""
+"""With fewer launches a step the idle time is the begin and end of the step, unless it has `MOST_SHARE`; chosen."""
 
 MOST_SHARE = 0.5
-"""The share of an overhead-bound step: nothing else can have as much of it."""
+"""From this share of the step on nothing else can take as much."""
 
 CERTAIN_SHARE = 0.2
-"""With less of the step in dispatch and Python the finding is less than certain."""
+"""With a smaller share of the step in dispatch and Python the certainty is not high; chosen, not measured."""
 
 LEAST_SHARE_CPU = 0.1
-"""Less of the step between the operations of a CPU is freeing memory, reductions of a scalar, and other processes."""
+"""A smaller share between a CPU's operations is freeing memory, reading a scalar, and other processes; chosen."""
 
 PROMPT_SHARE = 0.5
-"""Share of kernels that start as soon as they are launched; above it the host was seldom ahead."""
+"""If this share of the kernels starts as soon as they are launched, the host was seldom ahead; chosen."""
 
 
 @dataclass(frozen=True)
 class _Idle:
-    """Idle nanoseconds of one step that launching is to blame for, in all and by the operation behind the gap.
+    """Idle ns of one step that launching causes, in all and by the operation after the gap.
 
-    `apart`: those of Python in long stretches without a launch, which launching is not to blame for.
+    `apart`: idle ns in long stretches of Python without a launch, which launching does not cause.
     """
 
     ns: float
@@ -123,7 +125,7 @@ class _Idle:
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Launching and Python on the path of a step whose kernels are shorter than their launches."""
+    """Idle time from launching and Python in a step whose kernels are shorter than their launches."""
     links = evidence.priced.links
     if not (links.launch >= 0).any():
         return NotChecked(code=CODE, needs="needs the launches: profile with ProfilerActivity.CPU as well")
@@ -149,15 +151,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         at_stake=(low, high),
         claim=idle.claim,
         certainty=_certainty(prompt, high / evidence.wall_ns),
-        treatments=_treatments(waits, looped is not None and not _told_of(loop_found(evidence))),
+        treatments=_treatments(waits, looped is not None and not _reported(loop_found(evidence))),
         facts=[
             f"{units.a_step(path.launches, 'piece of device work')}, median kernel {units.duration(median)}; "
             f"the host needs {units.duration(path.host_per_launch)} to launch one",
-            f"launching and Python leave the device idle for {units.duration(idle.ns)} of {units.duration(path.wall)}",
+            f"launching and Python leave the device idle for {of_step(evidence, idle.ns)}",
             f"{units.percent(prompt)} of the kernels start as soon as they are launched: "
-            + ("the host is not ahead" if prompt >= PROMPT_SHARE else "the host was ahead of the others"),
-            f"device busy {units.duration(path.busy)} a step; of the idle time a CUDA graph leaves "
-            f"{units.duration_range(least, most)} a step, from kernel to kernel",
+            + ("the host is not ahead" if prompt >= PROMPT_SHARE else "for the others the host was ahead"),
+            f"the device is busy for {units.duration(path.busy)} a step; a CUDA graph would still leave it idle for "
+            f"{units.duration_range(least, most)} between kernels",
             *_apart(idle),
             *([f"a loop over experts: {units.a_step(round(looped), 'turn')}, each with a wait"] if looped else []),
         ],
@@ -165,7 +167,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _dispatching(evidence: Evidence, path: Path, idle: _Idle, median: float) -> Found | None:
-    """The same where the processor computes itself: nothing is launched, queued or captured."""
+    """The finding if the CPU computes itself: nothing is launched, queued or captured."""
     share = idle.ns / evidence.wall_ns
     if share < LEAST_SHARE_CPU:
         return None
@@ -180,8 +182,8 @@ def _dispatching(evidence: Evidence, path: Path, idle: _Idle, median: float) -> 
         treatments=["compile", "larger-batch"],
         facts=[
             f"{units.a_step(path.launches, 'operation')}, the median one computes for {units.duration(median)}; "
-            f"dispatching one takes {units.duration(path.host_per_launch)} with the Python around it",
-            f"dispatch and Python take {units.duration(idle.ns)} of {units.duration(path.wall)}; the operations "
+            f"dispatching one takes {units.duration(path.host_per_launch)}, including the Python around it",
+            f"dispatch and Python take {of_step(evidence, idle.ns)}; the operations "
             f"compute for {units.duration(path.busy)}",
             *_apart(idle),
         ],
@@ -213,30 +215,28 @@ def _idle(evidence: Evidence) -> _Idle:
 
 
 def _apart(idle: _Idle) -> list[str]:
-    """What is said of Python that launches nothing."""
+    """The fact about Python that launches nothing."""
     if not idle.apart:
         return []
-    return [
-        f"{units.duration(idle.apart)} of Python in long stretches without a launch is the program's own: not counted"
-    ]
+    return [f"not counted: {units.duration(idle.apart)} of the program's own Python, in stretches without a launch"]
 
 
 def _prompt(evidence: Evidence) -> float:
-    """Share of launched kernels that begin within `QUEUED_NS` of the fastest launch's latency."""
+    """Share of launched kernels whose launch latency is within `QUEUED_NS` of the fastest."""
     links, rows = evidence.priced.links, evidence.replayed
     known = (links.launch >= 0) & ~links.in_graph
     lag = rows.start_ns[links.device[known]] - rows.start_ns[links.launch[known]]
     return float((lag <= np.percentile(lag, 1) + QUEUED_NS).mean()) if len(lag) else 0.0
 
 
-def _told_of(result: Found | NotChecked | None) -> bool:
+def _reported(result: Found | NotChecked | None) -> bool:
     return result is not None and not (isinstance(result, Found) and result.hidden)
 
 
 def _treatments(waits: I8, looped: bool) -> list[str]:
-    """A graph can't hold a wait of the host, so that it comes first only where there is none.
+    """The graph first if the host never waits: a graph can't contain a wait.
 
-    `looped`: a loop over experts that no other finding (O04) has.
+    `looped`: a loop over experts that no other finding (O04) reports.
     """
     if not len(waits):
         return ["cuda-graph", "compile", "larger-batch"]
@@ -259,10 +259,5 @@ def _places(evidence: Evidence, idle: _Idle) -> list[Place]:
             ns[name] += amount
             rows[name].append(row)
     ranked = sorted(ns, key=lambda name: (-ns[name], name))[:MOST_PLACES]
-    return [_place(evidence, name, rows[name], ns[name]) for name in ranked]
-
-
-def _place(evidence: Evidence, name: str, rows: list[int], ns: float) -> Place:
-    first = rows[0]
-    count = len(rows) / evidence.steps.count
-    return Place(op=name, module=evidence.module(first), source=evidence.source(first), count=count, ns=ns)
+    count = evidence.steps.count
+    return [place_of_row(evidence, rows[name][0], len(rows[name]) / count, ns[name]) for name in ranked]

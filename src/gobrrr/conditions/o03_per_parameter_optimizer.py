@@ -1,34 +1,37 @@
-"""The optimizer goes through the parameters one by one.
+"""The optimizer updates one parameter at a time.
 
 AdamW on one parameter is a dozen pointwise operations. A model of 100 parameters makes 1,000 launches of them, most on
-a few thousand numbers; the foreach form makes a few dozen launches for all, the fused form a few.
+a few thousand numbers. The foreach form makes a few dozen launches for all, the fused form a few.
 
 ## How it is recognised
 
-What is launched within the optimizer's own annotation (`Optimizer.step#...`), or, without one, 60 or more pointwise
-calls in a row of which at least half work in place and some are those of an Adam (`addcdiv_`, `sqrt`). At least four of
-five of these calls are neither `_foreach_` nor `_fused_`, and there are 60 or more a step. Other loops of updates, such
-as an average over the weights, are O11's.
+At least 60 launches a step, of which at least four of five are neither `_foreach_` nor `_fused_`, in either
 
-The foreach and the fused form make a call for each group of parameters. Where one step of the optimizer makes 16 calls
-of the same kind or more, it has so many groups: often one for each parameter, where a few settings differ.
+- the optimizer's own annotation (`Optimizer.step#...`); or, without one,
+- a row of pointwise calls of which at least half work in place and some are those of an Adam (`addcdiv_`, `sqrt`).
+
+Other loops of updates, such as an average over the weights, are O11's.
+
+The foreach and the fused form make a call for each parameter group. Where one step of the optimizer makes 16 calls of
+the same kind or more, it has that many groups: often one for each parameter, where only a few settings differ.
 
 ## What it costs
 
-    cost (high) = idle time of the device that launching and Python cause in front of these calls
-                      + launch and ramp (up to 2 us) of each behind which it waits for the host
+    cost (high) = idle time of the device that launching and Python cause before these calls
+                      + launch latency and ramp-up (up to 2 us) of each call after which the device waits for the host
     cost (low)  = half of that idle time: the foreach form still goes through the parameters on the host
 
-Measured elsewhere: a loop of 9 to 16 ms became 7 with foreach and 2 with fused. A step never gets shorter than the
-device's busy time. It is part of a launch-bound step (O01), which keeps only the rest.
+Measured elsewhere: a loop of 9 to 16 ms took 7 with foreach and 2 with fused. A step never gets shorter than the
+device's busy time. Where the step is launch-bound (O01), O01 reports only the rest.
 
-With many groups at the most all of that idle time but one group's; nothing at the least, for it is not known how many
-of their settings differ.
+With many groups the high end is all of that idle time except one group's, and the low end 0: how many of their settings
+differ is not known.
 
-On a CPU the loops themselves are on the same path, and the fused form makes one of them where the others make eight: it
-reads the parameter, its gradient and two averages and writes three of them, 7 passes for AdamW's 20. So there
+On a CPU the computation itself is on the critical path. The fused form makes one pass over memory where the others make
+several: it reads the parameter, its gradient and two averages and writes three of them, 7 tensor accesses where AdamW's
+separate operations make 20. So there
 
-    cost (high) = dispatch and Python as above + time of the loops beyond 7/20 of their floors
+    cost (high) = dispatch and Python as above + computing time beyond 7/20 of the floors
 
 ## What helps
 
@@ -69,45 +72,45 @@ from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O03"
-TITLE = "the optimizer works parameter by parameter"
-TITLE_GROUPS = "the optimizer works group by group, and has many groups of parameters"
+TITLE = "an optimizer that updates one parameter at a time"
+TITLE_GROUPS = "an optimizer with many parameter groups, updated one at a time"
 
 SINGLE = 0.8
-"""Share of the calls that take one parameter; the foreach form has a few of those as well."""
+"""The least share of the calls that take one parameter: the foreach form has a few of those as well; chosen."""
 
 KEPT = 0.5
-"""Share of the idle time that the foreach form may keep."""
+"""Share of the idle time that the foreach form may keep; chosen, not measured."""
 
 MANY_GROUPS = 16
-"""With fewer groups the calls are few; weights with and without decay on two devices in two types are eight."""
+"""The least number of groups reported: weights with and without decay, on two devices, in two types are eight."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Many launches of updates, few of them for all parameters at once."""
     links, events, count = evidence.priced.links, evidence.events, evidence.recorded_steps.count
-    seen = evidence.updates
-    names = [events.name_of(row) for row in links.op[seen.work].tolist()]
+    updates = evidence.updates
+    names = [events.name_of(row) for row in links.op[updates.work].tolist()]
     single = sum(not any(part in name for part in LISTS) for name in names)
     by_parameter = len(names) >= LEAST_RUN * count and single >= SINGLE * len(names)
     groups = 0 if by_parameter else calls_of_lists(evidence)
     if not by_parameter and groups < MANY_GROUPS:
         return None
     gaps, behind = launching(evidence)
-    gaps = gaps[np.isin(behind, seen.work)]
+    gaps = gaps[np.isin(behind, updates.work)]
     ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
     if groups:
-        return _by_group(evidence, seen.work, groups, gaps, ns * (1.0 - 1.0 / groups))
+        return _by_group(evidence, updates.work, groups, gaps, ns * (1.0 - 1.0 / groups))
     idle = float(ns.sum()) / evidence.steps.count
     path, ranked = path_of(evidence), Counter(names).most_common(MOST_PLACES)
-    busy = float(events.duration_ns[links.device[seen.work]].sum()) / count
+    busy = float(events.duration_ns[links.device[updates.work]].sum()) / count
     device = evidence.device
-    rest = f"{device.idles_for} {units.duration(idle)} {'in front of' if device.asynchronous else 'beside'}"
+    rest = f"{device.idles_for} {units.duration(idle)} {'before' if device.asynchronous else 'beside'}"
     low, high = path.host_saving(KEPT * idle, idle)
     if device.asynchronous:  # the host launches the next one meanwhile: their time goes with its own
-        calls, own = _ramps(evidence, seen.work)
+        calls, own = _ramps(evidence, updates.work)
         high += float(own.sum()) / evidence.steps.count
     else:
-        calls, own = _beyond_one_pass(evidence, seen.work)
+        calls, own = _beyond_one_pass(evidence, updates.work)
         high += step_saving(evidence, calls, np.zeros(len(calls)), own)[1]
     none = np.zeros(len(calls))
     common = ", ".join(f"{name} {units.count(number / count)}" for name, number in ranked)
@@ -115,15 +118,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, seen.work, name, number / count) for name, number in ranked],
+        where=[_place(evidence, updates.work, name, number / count) for name, number in ranked],
         at_stake=(low, high),
         claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)) + of_calls(calls, none, own),
-        certainty="high" if seen.annotated else "medium",
+        certainty="high" if updates.annotated else "medium",
         treatments=["fused-optimizer"],
         facts=[
             f"{units.count(len(names) / count)} of {units.count(path.launches)} "
             f"{device.launches} a step are "
-            + ("the optimizer's" if seen.annotated else "updates in place, one after another"),
+            + ("the optimizer's" if updates.annotated else "updates in place, one after another"),
             f"{units.count(single / count)} of them take one parameter each ({common})",
             f"their {device.kernels} take {units.duration(busy)} a step; {rest} them",
         ],
@@ -131,13 +134,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> Found | None:
-    """`ns`: of each idle stretch, what one group would not have."""
+    """The finding about many groups. `ns`: what a single group would save of each idle stretch."""
     events = evidence.events
-    names = Counter(events.name_of(row) for row in evidence.priced.links.op[work].tolist())
-    name = max((one for one in names if any(part in one for part in LISTS)), key=lambda one: names[one], default=None)
+    counts = Counter(events.name_of(row) for row in evidence.priced.links.op[work].tolist())
+    lists = [name for name, _ in counts.most_common() if any(part in name for part in LISTS)]
+    where = next(iter(lists or counts), None)
     idle = float(ns.sum()) / evidence.steps.count
-    taken = evidence.device.idles_for
-    where = name if name is not None else next(iter(names), None)
     return finding(
         evidence,
         CODE,
@@ -149,28 +151,28 @@ def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> Fo
         treatments=["fewer-groups"],
         facts=[
             f"one step of the optimizer makes {groups} calls of the same kind, one for each group of parameters",
-            f"{taken} {units.duration(idle)} a step that one group would not need",
+            f"{evidence.device.idles_for} {units.duration(idle)} a step that a single group would not need",
         ],
     )
 
 
 def _place(evidence: Evidence, work: I8, name: str, count: float) -> Place:
-    """The updates of one name: the program's line that steps the optimizer."""
+    """The place of the updates of one name: the program's line that calls the optimizer."""
     rows = (row for row in evidence.priced.links.op[work].tolist() if evidence.events.name_of(row) == name)
     return Place(op=name, source=evidence.source(next(rows)), count=count)
 
 
 def _ramps(evidence: Evidence, work: I8) -> tuple[I8, F8]:
-    """(the updates' calls behind which the device waits for the host, launch and ramp of each, ns), on a GPU.
+    """(the updates' calls after which a GPU waits for the host, ns of launch latency and ramp-up of each).
 
-    The passes over the parameters are the chains' (M01).
+    Their memory traffic is M01's.
     """
     calls = np.flatnonzero(np.isin(evidence.calls.first, work) & ~queued(evidence))
     return calls, np.minimum(evidence.calls.ns[calls], FIXED_NS)
 
 
 def _beyond_one_pass(evidence: Evidence, work: I8) -> tuple[I8, F8]:
-    """(the updates' calls, what each takes beyond its part of one fused pass, ns), on a CPU."""
+    """(the updates' calls on a CPU, ns of each beyond its part of one fused pass)."""
     calls = np.flatnonzero(np.isin(evidence.calls.first, work))
     kept = FUSED_PASSES * np.nan_to_num(evidence.calls.floor_ns[calls], nan=np.inf)
     return calls, np.maximum(evidence.calls.ns[calls] - kept, 0.0)

@@ -1,30 +1,32 @@
-"""The step compiles: a new graph, or a kernel that is generated or loaded for the first time, on the path of a step.
+"""Compilation delays the step: a new graph is compiled, or a kernel is generated or loaded for the first time.
 
 `torch.compile` compiles again when a guard fails: another shape, another Python number, a module's attribute that
-changed. Each time takes seconds. After a limit (8) the function runs eagerly for good.
+changed. Each time takes seconds. After a limit (8) the function runs eagerly from then on.
 
 ## How it is recognised
 
 Idle time of the device while events of the compiler run within the analysed steps (dynamo, inductor, Triton, modules
 that the driver loads), or while a launch call of 1 ms or more loads its kernel. A profile that begins with the first
-step shows compilation that a later one would not: where only the first of several steps compiles, the finding says so.
+step shows compilation that a later one would not. Where only the first of several steps compiles, the finding says so.
 
-On a CPU oneDNN makes the code of a convolution or a product for the shapes that it is given. Where none of three
-recorded steps or more has the shapes of another one, each step pays for its own.
+On a CPU oneDNN generates code for the shapes of each convolution or product. Where none of three or more recorded steps
+shares its shapes with another one, each step pays for its own.
 
-A live run knows more: what the compiler compiled after the warm-up, which guard failed, and which functions it gave up.
+A live run knows more: what was compiled after the warm-up, which guard failed, and which functions the compiler gave
+up.
 
 ## What it costs
 
     cost (high) = idle time of the device while the host compiles or loads, the mean of the steps
-    cost (low)  = the same where another step than the first recorded one compiles; else nothing
+    cost (low)  = the same where a recorded step other than the first compiles; else 0
 
-Of a live run also, at the high end only, because a program may have met all its shapes by now:
+A live run adds to the high end only, because a program may have met all its shapes by now:
 
-    + by how much the steps that compiled exceed the median one, the mean of all steps without the profiler
-    + of functions that were given up: the idle time that launching and Python cause in them, and their chains' (M01)
+    + how much longer the steps that compiled are than the median one, as a mean of all steps without the profiler
+    + for functions that the compiler gave up: the idle time that launching and Python cause in them, and the saving
+      from fusing their chains (M01)
 
-Of shapes that are new to oneDNN in each step: nothing at the least, at the most what their operations take beyond their
+For shapes that are new to oneDNN in each step the low end is 0, the high end what their operations take beyond their
 floors.
 
 ## What helps
@@ -32,7 +34,7 @@ floors.
 - `torch.compile(dynamic=True)`, or `torch._dynamo.mark_dynamic(x, 0)` for the dimension that varies.
 - Static shapes: pad to a few lengths.
 - Numbers that change as tensors (`lr=torch.tensor(...)`), not as Python floats.
-- Warm up before profiling. Where no event of torch.compile is in the trace, modules were loaded and nothing else helps.
+- Warm up before profiling. If the trace has no event of torch.compile, modules were loaded, and only this helps.
 
 `TORCH_LOGS=recompiles` prints which guard failed.
 
@@ -67,19 +69,20 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import idle_under, spans_of
 from gobrrr.analysis.host.new_shapes import new_shapes
 from gobrrr.conditions.again import again_of
-from gobrrr.conditions.common import MOST_PLACES, about_calls, finding, places
+from gobrrr.conditions.common import MOST_PLACES, about_calls, finding, places, recorded_steps_of, which_steps
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O05"
-TITLE = "compilation or loading of kernels within the step"
-TITLE_SHAPES = "shapes that change in every step: code is made anew for each"
+TITLE = "kernels compiled or loaded within the step"
+TITLE_SHAPES = "new shapes in every step: oneDNN generates code for each"
 
 REGION = re.compile(r"^Torch-Compiled Region: (\d+/\d+)")
+"""The call of a compiled graph, as the profiler names it."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Idle time of the device under the compiler's events, and in launches that load their kernel first."""
+    """Idle time of the device during the compiler's events, and in launches that load their kernel first."""
     if len(new := new_shapes(evidence)):
         return _of_shapes(evidence, new)
     gaps, rows, live = evidence.budget.gaps, _rows(evidence), again_of(evidence)
@@ -89,6 +92,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         own = np.zeros_like(own)
     rest = np.maximum(under - own, 0.0)
     idle = float((own + rest).sum()) / evidence.steps.count
+    again = bool((recorded_steps_of(evidence, rows) > 1).any())
     every = np.arange(len(gaps))
     others = tuple(cause for cause in CAUSES if cause != COMPILING)
     claim = of_gaps(evidence, every, own, causes=(COMPILING,)) + of_gaps(evidence, every, rest, causes=others)
@@ -97,16 +101,20 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         where=[*live.where, *_places(evidence, rows)][:MOST_PLACES],
-        at_stake=(idle if _again(evidence, rows) else 0.0, idle + live.saving),
+        at_stake=(idle if again else 0.0, idle + live.saving),
         claim=claim + live.claim,
         certainty="high" if len(rows) or live.certain else "medium",
         treatments=["static-shapes"] if live.facts or compiles(evidence.events.names) else ["warm-up"],
-        facts=[*live.facts, *(_facts(evidence, rows, idle) if idle > 0 else []), *_which_step(evidence, rows)],
+        facts=[
+            *live.facts,
+            *(_facts(evidence, rows, idle) if idle > 0 else []),
+            *([which_steps(evidence, rows, "compile", again=again)] if len(rows) else []),
+        ],
     )
 
 
 def _of_shapes(evidence: Evidence, calls: I8) -> Found | None:
-    """Operations on shapes that no other recorded step has."""
+    """The finding about operations on shapes that no other recorded step has."""
     ns, steps = beyond(evidence, calls), evidence.steps.count
     taken = float(evidence.calls.ns[calls].sum()) / steps
     lines: dict[str | None, list[int]] = {}
@@ -123,13 +131,13 @@ def _of_shapes(evidence: Evidence, calls: I8) -> Found | None:
         facts=[
             f"{units.things(len(calls) / steps, 'operation')} of oneDNN a step, on shapes that no other of the "
             f"{steps} recorded steps has: each is a first use",
-            f"they take {units.duration(taken)} a step; what of that makes the code is not known",
+            f"they take {units.duration(taken)} a step; how much of that is code generation is not known",
         ],
     )
 
 
 def _rows(evidence: Evidence) -> I8:
-    """The compiler's events within the steps. What a live run's profiler alone made it compile does not count."""
+    """The compiler's events within the steps, without those that only the profiler of a live run caused."""
     events = evidence.replayed
     rows = np.flatnonzero(classify(events.names)[events.name] == Call.COMPILE)
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
@@ -150,38 +158,14 @@ def _facts(evidence: Evidence, rows: I8, idle: float) -> list[str]:
     facts = [f"the device idles for {units.duration(idle)} a step while the host compiles or loads kernels"]
     if len(rows):
         facts.append(
-            f"events of a compiler or of loading: {units.a_step(len(rows) / evidence.steps.count)}: "
+            f"{units.a_step(len(rows) / evidence.steps.count, 'event')} of a compiler or of kernel loading: "
             f"{', '.join(sorted(names)[:3])}"
         )
     else:
         facts.append(
-            "no compiler's event was recorded: launch calls of 1 ms or more on an idle device load their kernels"
+            "no event of a compiler was recorded: launch calls of 1 ms or more on an idle device load their kernels"
         )
     return [*facts, *([f"compiled regions that ran: {', '.join(regions[:8])}"] if regions else [])]
-
-
-def _again(evidence: Evidence, rows: I8) -> bool:
-    """Whether another step than the first recorded one compiles."""
-    return bool((_step(evidence, rows) > 1).any()) if len(rows) else False
-
-
-def _step(evidence: Evidence, rows: I8) -> I8:
-    """The number of the step of each event, the first one being 1."""
-    return np.searchsorted(np.array(evidence.steps.begins), evidence.replayed.start_ns[rows], side="right")
-
-
-def _which_step(evidence: Evidence, rows: I8) -> list[str]:
-    """Where only the first of several steps compiles, that is a warm-up that was recorded."""
-    count = len(evidence.steps.begins)
-    if not len(rows):
-        return []
-    if count < 2:
-        return ["one step was recorded: whether later ones compile as well can't be told"]
-    if not _again(evidence, rows):
-        return ["only the first recorded step compiles: warm up before profiling"]
-    return [
-        f"recorded steps that compile: {units.count(len(np.unique(_step(evidence, rows))))} of {units.count(count)}"
-    ]
 
 
 def _places(evidence: Evidence, rows: I8) -> list[Place]:

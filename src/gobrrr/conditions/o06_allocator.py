@@ -1,30 +1,30 @@
-"""The step asks the driver for memory, and the device idles meanwhile.
+"""The step allocates memory from the driver, and the device idles meanwhile.
 
-PyTorch keeps the memory that a tensor leaves behind and hands it to the next one: after a few steps it needs nothing
-more from the driver. `cudaMalloc` and `cudaFree` (`hipMalloc`, `hipFree`) in a later step say that what was kept did
-not fit, or was given back. Each takes from tens of microseconds to milliseconds, and freeing waits for the device.
+PyTorch caches the memory of freed tensors and reuses it: after a few steps it needs nothing more from the driver.
+`cudaMalloc` and `cudaFree` (`hipMalloc`, `hipFree`) in a later step mean that the cached blocks did not fit, or were
+released. Each call takes from tens of microseconds to milliseconds, and freeing waits for the device.
 
 ## How it is recognised
 
-Idle time of the device while the thread that launches is in the driver's calls that allocate or free, within the
-analysed steps. Allocations that only the first of several recorded steps makes are a warm-up that was recorded: the
-finding says so. A live run has the allocator's own counts of the steps without the profiler: where it asked the driver
-for nothing then, what was recorded is the profiler's doing and no finding.
+Idle time of the device while the thread that launches is in the driver's allocation or free calls, within the analysed
+steps. Allocations in only the first of several recorded steps are a warm-up that was recorded; the finding says so. A
+live run has the allocator's counts for the steps without the profiler. If it made no driver calls then, the profiler
+caused the recorded ones, and there is no finding.
 
 ## What it costs
 
     cost (high) = idle time of the device under these calls (the budget's line `allocator`), the mean of the steps
-    cost (low)  = the same where another step than the first recorded one allocates; else nothing
+    cost (low)  = the same where a recorded step other than the first allocates; else 0
 
 ## What helps
 
-- No `torch.cuda.empty_cache()` and no `gc.collect()` in the loop: the next step asks for the same memory again.
-- `PYTORCH_NO_CUDA_MEMORY_CACHING` (`PYTORCH_NO_HIP_MEMORY_CACHING`) unset: with it every tensor goes to the driver. As
-  many frees as allocations in every step look like that.
+- No `torch.cuda.empty_cache()` and no `gc.collect()` in the loop: the next step allocates the same memory again.
+- `PYTORCH_NO_CUDA_MEMORY_CACHING` (`PYTORCH_NO_HIP_MEMORY_CACHING`) unset: with it every tensor goes to the driver. A
+  sign of it is as many frees as allocations in every step.
 - `PYTORCH_ALLOC_CONF=expandable_segments:True`, where shapes vary from step to step or memory is nearly full.
 - A smaller batch, or activation checkpointing, where memory is so full that the allocator frees and tries again
   (`torch.cuda.memory_stats()["num_alloc_retries"]`).
-- For pinned memory (`cudaHostAlloc`): buffers that are made once.
+- For pinned memory (`cudaHostAlloc`): buffers that are allocated once.
 - Warm up before profiling.
 
 ## Sick
@@ -56,17 +56,17 @@ from gobrrr.analysis.events.calls import Call, classify
 from gobrrr.analysis.findings.claims import Found, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import frames
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, place_of_row, recorded_steps_of, which_steps
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8, Kind
 from gobrrr.model.frame_names import FROM_LIBRARY
 from gobrrr.model.live import Memory
 
 CODE = "O06"
-TITLE = "memory from the driver within the step"
+TITLE = "memory allocated from the driver within the step"
 
 EMPTY_CACHE = re.compile(rf"{FROM_LIBRARY}torch/\S*\.py\(\d+\): empty_cache$|^<built-in .*_emptyCache")
-"""The function that gives all kept memory back, as the profiler names its frames."""
+"""The function that returns all cached memory to the driver, as the profiler names its frames."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -75,11 +75,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     rows = events.of(Kind.RUNTIME)
     rows = rows[classify(events.names)[events.name[rows]] == Call.ALLOCATE]
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
-    if not len(rows) or _quiet(evidence):
+    memory = evidence.profile.memory  # of a live run's steps without the profiler
+    if not len(rows) or (memory is not None and memory.mallocs == 0 and memory.frees == 0):
         return None
     own = gaps.of(ALLOCATOR).astype(np.float64)
     idle = evidence.line("overhead", ALLOCATOR)
-    again = _counted(evidence) or bool((_step(evidence, rows) > 1).any())
+    counted = memory is not None and bool(memory.mallocs or memory.frees)
+    again = counted or bool((recorded_steps_of(evidence, rows) > 1).any())
     return finding(
         evidence,
         CODE,
@@ -92,31 +94,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"the device idles for {units.duration(idle)} a step while the host allocates or frees memory",
             _calls(evidence, rows),
-            _which_step(evidence, rows, again),
-            *_counts(evidence),
+            which_steps(evidence, rows, "allocate", again=again),
+            *_counts(memory),
         ],
     )
 
 
-def _memory(evidence: Evidence) -> Memory | None:
-    return evidence.profile.memory
-
-
-def _quiet(evidence: Evidence) -> bool:
-    """Whether a live run knows that the allocator asked for nothing in the steps without the profiler."""
-    memory = _memory(evidence)
-    return memory is not None and memory.mallocs == 0 and memory.frees == 0
-
-
-def _counted(evidence: Evidence) -> bool:
-    """Whether a live run counted allocations in the steps without the profiler."""
-    memory = _memory(evidence)
-    return memory is not None and bool(memory.mallocs or memory.frees)
-
-
-def _counts(evidence: Evidence) -> list[str]:
-    """The allocator's own counts of a live run."""
-    memory = _memory(evidence)
+def _counts(memory: Memory | None) -> list[str]:
+    """The allocator's own counts in a live run."""
     if memory is None:
         return []
     named = (
@@ -124,8 +109,8 @@ def _counts(evidence: Evidence) -> list[str]:
         (memory.frees, "frees"),
         (memory.retries, "retries after emptying the cache"),
     )
-    told = [f"{units.count(count)} {name}" for count, name in named if count]
-    return [f"without the profiler, a step: {', '.join(told)}"] if told else []
+    counts = [f"{units.count(count)} {name}" for count, name in named if count]
+    return [f"a step without the profiler: {', '.join(counts)}"] if counts else []
 
 
 def _emptied(evidence: Evidence) -> list[Place]:
@@ -138,11 +123,6 @@ def _emptied(evidence: Evidence) -> list[Place]:
     ]
 
 
-def _step(evidence: Evidence, rows: I8) -> I8:
-    """The number of the step of each event, the first one being 1."""
-    return np.searchsorted(np.array(evidence.steps.begins), evidence.replayed.start_ns[rows], side="right")
-
-
 def _calls(evidence: Evidence, rows: I8) -> str:
     names, counts = np.unique(evidence.replayed.name[rows], return_counts=True)
     ranked = sorted(zip(counts.tolist(), names.tolist(), strict=True), reverse=True)[:MOST_PLACES]
@@ -151,27 +131,14 @@ def _calls(evidence: Evidence, rows: I8) -> str:
     return f"calls a step: {', '.join(texts)}"
 
 
-def _which_step(evidence: Evidence, rows: I8, again: bool) -> str:
-    """Where only the first of several steps allocates, that is a warm-up that was recorded."""
-    count = len(evidence.steps.begins)
-    if count < 2:
-        return "one step was recorded: whether later ones allocate as well can't be told"
-    if not again:
-        return "only the first recorded step allocates: warm up before profiling"
-    return f"{units.count(len(np.unique(_step(evidence, rows))))} of {units.count(count)} recorded steps allocate"
-
-
 def _places(evidence: Evidence, rows: I8) -> list[Place]:
     """The longest calls, by the operation around them."""
     events, parent = evidence.replayed, evidence.priced.links.op_parent
     longest = rows[np.argsort(-events.duration_ns[rows], kind="stable")][:MOST_PLACES]
     return [
-        Place(
-            op=events.name_of(int(parent[row]) if parent[row] >= 0 else row),
-            module=evidence.module(row),
-            source=evidence.source(row),
-            count=1.0,
-            ns=float(events.duration_ns[row]),
+        place_of_row(
+            evidence, row, 1.0, float(events.duration_ns[row]),
+            events.name_of(int(parent[row]) if parent[row] >= 0 else row),
         )
         for row in longest.tolist()
-    ]
+    ]  # fmt: skip

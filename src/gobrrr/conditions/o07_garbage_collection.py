@@ -1,26 +1,26 @@
 """Python's garbage collector stops the program in the middle of steps.
 
-The collector runs when enough objects have been made since it ran last. A run of the oldest generation visits every
-object that a reference cycle could go through: with a large framework and a dataset of Python objects, millions of
-them, for tenths of a second. With several ranks each pauses at another time, and all wait for the one that pauses.
+The collector runs when enough objects have been created since its last run. A run of the oldest generation visits every
+object that could be part of a reference cycle: with a large framework and a dataset of Python objects that is millions
+of objects and tenths of a second. With several ranks each pauses at another time, and all wait for the one that pauses.
 
 ## How it is recognised
 
-The collector's own callbacks in the steps of a live run that ran without the profiler: each run's duration,
-generation and step. The program's own `gc.collect()` counts as well.
+The collector's own callbacks in a live run's steps without the profiler: the duration, generation and step of each run.
+The program's own `gc.collect()` counts as well.
 
 ## What it costs
 
-    cost (high) = nanoseconds in the collector, the mean of a step, without short runs of a generation that ran in
-                      one or two steps: under 10 ms such a run is no stall, and how often it comes is not known
-    cost (low)  = the same of the generations that ran in three or more steps
+    cost (high) = time in the collector, the mean of a step, without short runs of a generation that ran in one or two
+                      steps: a run under 10 ms is no stall, and how often it comes is not known
+    cost (low)  = the same for generations that ran in three or more steps
 
-A pause in one of ten steps counts with a tenth of its length: it is in no other line, because the budget is that of
-the median step. Of a generation that ran in one or two steps that mean is a guess, and the finding says so.
+A pause in one of ten steps counts with a tenth of its length. It is in no line of the budget, which is that of the
+median step. For a generation that ran in one or two steps the mean is a guess, and the finding says so.
 
 ## What helps
 
-- `gc.collect(); gc.freeze()` when all is built: what lives now is not visited again.
+- `gc.collect(); gc.freeze()` when everything is built: the objects that exist then are not visited again.
 - `gc.disable()`, and `gc.collect()` every N steps, on all ranks in the same step.
 - No `gc.collect()` in each step.
 - Large tables as arrays or tensors, not as lists of dictionaries.
@@ -61,28 +61,28 @@ from gobrrr.analysis.events.ratios import share
 from gobrrr.analysis.findings.claims import Claim, Found, of_gaps, outside
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import frames
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_live
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import Collector
 
 CODE = "O07"
-TITLE = "garbage collection pauses the step"
+TITLE = "garbage collection pauses"
 
 ENOUGH = 3
-"""With runs in fewer steps than this their mean says little about the steps to come."""
+"""With runs in fewer steps their mean says little about later steps; chosen, not measured."""
 
 STALL_NS = 10_000_000
-"""So long a run is worth naming, even if it was the only one."""
+"""A run of this length is worth reporting, even if it was the only one; chosen, not measured."""
 
 CAUSES = (COLLECTING, PYTHON, LAUNCHING)
-"""Where a pause of each step lies, as the profiler records no event for it."""
+"""The causes of idle time that may contain a pause: the profiler records no event for it."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """What the collector took of the steps without the profiler."""
+    """The collector's time in the steps without the profiler."""
     collector = evidence.profile.collector
     if collector is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
+        return needs_live(CODE)
     if not collector.runs:
         return None
     ns, low = _counted(collector, stalls=True), _counted(collector, stalls=False)
@@ -100,15 +100,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _counted(collector: Collector, *, stalls: bool) -> float:
-    """Nanoseconds a step in the generations that ran in enough steps; with `stalls` also in the long runs of others."""
+    """Ns a step of the generations that ran in enough steps; with `stalls` also of the long runs of others."""
     steps: dict[int, set[int]] = defaultdict(set)
     for run in collector.runs:
         steps[run.generation].add(run.step)
-    often = {generation for generation, seen in steps.items() if len(seen) >= ENOUGH}
     taken = (
-        collection.ns
-        for collection in collector.runs
-        if collection.generation in often or (stalls and collection.ns >= STALL_NS)
+        run.ns for run in collector.runs if len(steps[run.generation]) >= ENOUGH or (stalls and run.ns >= STALL_NS)
     )
     return share(sum(taken), collector.steps) or 0.0
 
@@ -122,7 +119,7 @@ def _per_step(collector: Collector) -> list[float]:
 
 
 def _claim(evidence: Evidence, collector: Collector, high: float, low: float) -> Claim:
-    """What the median step holds lies in its idle stretches; the rest is in none of the analysed steps."""
+    """The median step's pauses lie in its idle stretches; the rest is in none of the analysed steps."""
     count, gaps = evidence.steps.count, evidence.budget.gaps
     ns = gaps.of(*CAUSES).astype(np.float64)
     inside = min(median(_per_step(collector)) * count, high * count, float(ns.sum()))
@@ -135,11 +132,11 @@ def _facts(collector: Collector) -> list[str]:
     runs, steps = collector.runs, collector.steps
     hit = len({run.step for run in runs})
     generations = Counter(run.generation for run in runs)
-    told = ", ".join(f"{count} of generation {generation}" for generation, count in sorted(generations.items()))
+    counts = ", ".join(f"{count} of generation {generation}" for generation, count in sorted(generations.items()))
     longest = max(runs, key=lambda run: run.ns)
     facts = [
         f"{units.things(len(runs), 'run')} of the collector in {units.count(hit)} of {units.things(steps, 'step')} "
-        f"({told}), {units.duration(collector.ns_per_step)} a step in the mean",
+        f"({counts}), {units.duration(collector.ns_per_step)} a step on average",
         f"the longest took {units.duration(longest.ns)}, of generation {longest.generation}",
     ]
     if collector.tracked is not None:
@@ -147,13 +144,13 @@ def _facts(collector: Collector) -> list[str]:
     rare = len({run.step for run in runs if run.generation == longest.generation})
     if rare < ENOUGH:
         facts.append(
-            f"generation {longest.generation} ran in {units.count(rare)} of the steps: how often it does is a guess"
+            f"generation {longest.generation} ran in {units.count(rare)} of the steps: its mean cost is a guess"
         )
     return facts
 
 
 def _places(evidence: Evidence) -> list[Place]:
-    """Where the program itself collects, if a frame shows it."""
+    """The lines where the program itself collects, if frames show them."""
     rows = frames(evidence, lambda name: name == "<built-in function collect>" or name.endswith("gc.collect"))
     lines = Counter(evidence.source(int(row)) for row in rows)
     count = evidence.steps.count

@@ -1,29 +1,29 @@
 """A debug feature was left on: each step pays for checks, stack traces, waits or a tracer.
 
-What finds a bug costs time in each step that has none: anomaly detection writes down a stack for each operation and
+Tools that find a bug cost time in each step that has none. Anomaly detection records a stack for each operation and
 checks each gradient for NaN, `CUDA_LAUNCH_BLOCKING` makes the host wait for each kernel, a debugger or a coverage tool
-looks at each line.
+runs at each line.
 
 ## How it is recognised
 
-What a live run reads of torch, Python and the environment while the steps run: anomaly detection, blocking launches,
-deterministic algorithms, warnings of waits, trace and profile functions, debuggers, and variables that make the host's
-calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries). Of anomaly detection and of
-deterministic algorithms the line is told that switches them on.
+What a live run reads from torch, Python and the environment while the steps run: anomaly detection, blocking launches,
+deterministic algorithms, synchronization warnings, trace and profile functions, debuggers, and environment variables
+that make the host's calls longer (`PYTHONDEVMODE`, `PYTHONTRACEMALLOC`, verbose libraries). For anomaly detection and
+deterministic algorithms the finding names the line that switches them on.
 
 ## What it costs
 
     anomaly detection         the time under its stack traces and its checks, as the profiler saw them;
-                              at the low end the same on a CPU, nothing on a GPU, where it may be hidden
-    tracers, debuggers        [0, Python between operations]: how much of it is theirs can't be told from inside
+                              the low end is the same on a CPU, 0 on a GPU, where it may be hidden
+    tracers, debuggers        [0, Python between operations]: their part of it can't be measured from inside
     variables                 [0, launching and Python]
-    blocking launches         [0, min(device, host)]: W = host + device, and without it at least the larger of both
+    blocking launches         [0, min(device, host)]: with them W = host + device, without at least the larger of both
     deterministic algorithms  [filling new memory, that + what operations with another algorithm take above their floor]
-    warnings of waits         [0, the time in Python's warnings]
+    synchronization warnings  [0, the time in Python's warnings]
 
 ## What helps
 
-- `torch.autograd.set_detect_anomaly(False)`, or only around the steps that are looked into.
+- `torch.autograd.set_detect_anomaly(False)`, or only around the steps under investigation.
 - `unset CUDA_LAUNCH_BLOCKING`.
 - Measure and train without debugger and coverage.
 - `torch.utils.deterministic.fill_uninitialized_memory = False`, where determinism is wanted.
@@ -49,31 +49,31 @@ from __future__ import annotations
 
 from gobrrr.analysis.findings.claims import NOTHING, Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import finding
+from gobrrr.conditions.common import finding, needs_live
 from gobrrr.conditions.debug_costs import costs
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "O08"
-TITLE = "debug features are on"
+TITLE = "debug features left on"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """What the features that are on cost together."""
+    """The cost of all features that are on."""
     switches = evidence.profile.switches
     if switches is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    seen = sorted(costs(evidence, switches), key=lambda cost: -cost.high)
-    if not seen:
+        return needs_live(CODE)
+    features = sorted(costs(evidence, switches), key=lambda cost: -cost.high)
+    if not features:
         return None
-    low = sum(cost.low for cost in seen)
+    low = sum(cost.low for cost in features)
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[Place(op=cost.name, source=cost.source, ns=cost.high) for cost in seen],
-        at_stake=(low, sum(cost.high for cost in seen)),
-        claim=sum((cost.claim for cost in seen), NOTHING),
+        where=[Place(op=cost.name, source=cost.source, ns=cost.high) for cost in features],
+        at_stake=(low, sum(cost.high for cost in features)),
+        claim=sum((cost.claim for cost in features), NOTHING),
         certainty="high" if low > 0 else "medium",
         treatments=["debug-off"],
-        facts=[*(cost.fact for cost in seen), f"to switch off: {'; '.join(cost.how for cost in seen)}"],
+        facts=[*(cost.fact for cost in features), f"to switch off: {'; '.join(cost.how for cost in features)}"],
     )

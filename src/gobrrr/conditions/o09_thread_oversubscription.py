@@ -1,30 +1,36 @@
 """More threads than processors: they take turns, and each operation waits for the slowest.
 
-Torch splits an operation on a CPU among as many threads as the machine has cores, and all wait for the last one. Where
-fewer processors are really there (a container's quota, an affinity mask, other processes), a thread that has lost its
-turn holds up the rest. A data loader's worker processes multiply it: each may open a pool of its own.
+Torch splits an operation on a CPU among as many threads as the machine has cores, and waits for the last one. Where
+fewer processors are available (a container's quota, an affinity mask, other processes), a thread that is not scheduled
+holds up the rest. A data loader's worker processes multiply this: each may open a thread pool of its own.
 
 ## How it is recognised
 
-In a live run: torch's threads within an operation beside the processors that this process may use (affinity mask and
-control group), or the loader's workers beside them. Or there are no more threads than processors, but ready to run they
-waited for one for a tenth of the step and more, all together: other processes have it. Beside it the turns that were
-lost in the steps without the profiler (involuntary context switches), and the load before the first step.
+In a live run, one of these:
+
+- Torch has more threads within an operation than this process may use processors (affinity mask and control group).
+- The loader's workers have.
+- There are no more threads than processors, but together they were ready to run and waited for a processor for a tenth
+  of the step or more: other processes occupy it.
+
+The finding also shows the involuntary context switches of the steps without the profiler, and the load before the first
+step.
 
 ## What it costs
 
     cost (high), threads = what the operations that are split among threads take above their floors
-    cost (high), shared  = what all operations take above their floors, as far as the threads waited for a processor
-    cost (high), workers = the device's idle time in front of its input and under computing on the host
-    cost (low)           = nothing
+    cost (high), shared  = what all operations take above their floors, up to the time that threads waited
+    cost (high), workers = the device's idle time before its input and while the host computes
+    cost (low)           = 0
 
-Split is what has at least 32,768 elements (torch's grain size), and products. A thread of the pool that is done goes on
-spinning for a while; where others have the processors it takes the turn of the thread that works, so that small
-operations take longer too. Only a run with fewer threads can tell how much of it vanishes.
+An operation is split if it has at least 32,768 elements (torch's grain size), or is a matrix product, a convolution,
+attention or a recurrent layer. An idle thread of the pool spins for a while; if other processes compete for the
+processors it takes the place of the thread that works, so small operations take longer too. Only a run with fewer
+threads can show how much is saved.
 
 ## What helps
 
-- `torch.set_num_threads(N)` or `OMP_NUM_THREADS=N`, N the processors that are there.
+- `torch.set_num_threads(N)` or `OMP_NUM_THREADS=N`, with N the processors that are available.
 - `torch.set_num_threads(1)`, `cv2.setNumThreads(0)` in the loader's `worker_init_fn`, and fewer workers.
 
 ## Sick
@@ -52,7 +58,7 @@ from gobrrr.analysis.findings.claims import NOTHING, Found, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.pricing.price import Group
-from gobrrr.conditions.common import by_signature, finding, places
+from gobrrr.conditions.common import by_signature, finding, needs_live, places
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
 from gobrrr.model.live import Threads
@@ -60,30 +66,29 @@ from gobrrr.model.work import Tensor, TensorList
 
 CODE = "O09"
 TITLE = "more threads than processors"
-TITLE_SHARED = "threads wait for processors that others have"
+TITLE_SHARED = "threads that wait for processors used by others"
 
 GRAIN = 32_768
 """Elements below which torch does not split an operation (at::internal::GRAIN_SIZE)."""
 
 PRODUCTS = ("matmul", "convolution", "attention", "recurrent")
-"""Families that their libraries split, whatever torch's grain size is."""
+"""Families that their libraries split regardless of torch's grain size."""
 
 OWN_THREADS = 3
-"""A worker that computes on one thread has about so many: its main one, one that feeds the queue, one that watches."""
+"""Threads of a worker that computes on one: the main thread, one that feeds the queue, one that watches the parent."""
 
 MOST_WORKING = 2.0
-"""Workers wait most of the time: as many as twice the processors are no finding."""
-
+"""Working threads for each processor that are no finding: workers wait most of the time; chosen, not measured."""
 
 LEAST_WAIT = 0.1
-"""Share of the step that the threads of a process wait for a processor where others compute beside it."""
+"""The least share of the step that threads wait for a processor if other processes occupy it; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Threads of this process, and of its workers, beside the processors."""
+    """Threads of this process and of its workers, compared with the processors."""
     threads = evidence.profile.threads
     if threads is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
+        return needs_live(CODE)
     room = max(math.ceil(threads.available), 1)
     own, workers = threads.intra > room, working(threads) > MOST_WORKING * room
     shared = _shared(evidence, threads)
@@ -116,14 +121,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 def working(threads: Threads) -> float:
     """Threads of all workers that may compute at one time; 0 without workers."""
-    each = max((threads.worker_threads or 1.0) - OWN_THREADS, 1.0)
-    return (threads.workers or 0) * each
+    return (threads.workers or 0) * max((threads.worker_threads or 1.0) - OWN_THREADS, 1.0)
 
 
 def _shared(evidence: Evidence, threads: Threads) -> float:
-    """Nanoseconds of a step that threads waited for a processor, where operations are split and it is much; else 0.
+    """Ns of a step that threads waited for a processor; 0 if operations are not split, or below `LEAST_WAIT`.
 
-    A thread that has its turn meanwhile waits for those that have not, and spins.
+    A thread that runs meanwhile spins until the waiting ones are done.
     """
     waited = threads.waited_ns or 0.0
     return waited if threads.intra > 1 and evidence.device.on_host and waited >= LEAST_WAIT * evidence.wall_ns else 0.0
@@ -139,32 +143,35 @@ def _is_split(group: Group) -> bool:
 
 
 def _elements(group: Group) -> int:
-    """Of the largest tensor that a call is given; of a list, of all together."""
-    found = [0]
-    for one in group.call.inputs:
-        if isinstance(one, Tensor):
-            found.append(math.prod(one.shape))
-        elif isinstance(one, TensorList):
-            found.append(sum(math.prod(item.shape) for item in one.items))
-    return max(found)
+    """Elements of a call's largest argument; a list of tensors counts as one."""
+    elements = [0]
+    for argument in group.call.inputs:
+        if isinstance(argument, Tensor):
+            elements.append(math.prod(argument.shape))
+        elif isinstance(argument, TensorList):
+            elements.append(sum(math.prod(item.shape) for item in argument.items))
+    return max(elements)
 
 
 def _facts(threads: Threads, above: float, idle: float, *, own: bool, shared: bool) -> list[str]:
     quota = f", of which the control group allows {threads.quota:g}" if threads.quota is not None else ""
     facts = [f"{units.things(threads.usable, 'processor')} may be used{quota}"]
     if own or shared:
-        which = "operations that are split" if own else "operations, as far as threads waited,"
         facts.append(f"torch splits an operation among {units.things(threads.intra, 'thread')}")
-        facts.append(f"{which} take {units.duration(above)} a step above their floors")
+        facts.append(
+            f"operations that are split take {units.duration(above)} a step above their floors"
+            if own
+            else f"because threads wait, operations take up to {units.duration(above)} a step above their floors"
+        )
     if threads.workers:
-        each = f" of {threads.worker_threads:g} threads each" if threads.worker_threads is not None else ""
-        facts.append(f"a data loader has {units.things(threads.workers, 'worker process')}{each}")
+        of_threads = f" of {threads.worker_threads:g} threads each" if threads.worker_threads is not None else ""
+        facts.append(f"a data loader has {units.things(threads.workers, 'worker process')}{of_threads}")
     if idle > 0:
-        facts.append(f"{units.duration(idle)} a step of input and computing on the host")
+        facts.append(f"{units.duration(idle)} a step of waiting for input and computing on the host")
     if threads.waited_ns is not None:
-        facts.append(f"its threads waited for a processor for {units.duration(threads.waited_ns)} a step, all together")
+        facts.append(f"its threads waited {units.duration(threads.waited_ns)} a step for a processor, in all")
     if threads.involuntary_switches is not None:
-        facts.append(f"lost to other threads: {units.a_step(threads.involuntary_switches, 'turn')}")
+        facts.append(f"involuntary context switches: {units.a_step(threads.involuntary_switches)}")
     if threads.load is not None and threads.processors is not None:
         facts.append(
             f"load {threads.load:.1f} on {units.things(threads.processors, 'processor')} before the first step"

@@ -1,27 +1,27 @@
-"""The compiler gives the graph up in the middle: what it compiled is in pieces, and Python runs between them.
+"""The compiler splits the function into several graphs, and Python runs between them.
 
-`torch.compile` compiles a function up to what it can't trace, hands over to Python, and begins a new graph behind it.
-Nothing is fused across the break, each piece has its own guards and its own call, and what lies between runs as it
-would without the compiler. Typical causes: `.item()`, an `if` or a loop on a tensor's value, `print` and logging.
+`torch.compile` compiles a function up to what it cannot trace, returns to Python, and begins a new graph after it.
+Nothing is fused across the break, each graph has its own guards and its own call, and what lies between runs eagerly.
+Typical causes: `.item()`, an `if` or a loop on a tensor's value, `print` and logging.
 
 ## How it is recognised
 
-The compiler's own account of a live run: the reason of each graph break and the program's line. Breaks that the
-compiler makes by design are none: at `loss.backward()`, at an optimizer, at `torch._dynamo.graph_break()`.
+The compiler's own record in a live run: the reason of each graph break and the program's line. Breaks that the compiler
+makes by design do not count: at `loss.backward()`, at an optimizer, at `torch._dynamo.graph_break()`.
 
 ## What it costs
 
     cost (high) = idle time of the device that launching and Python cause in the functions that break, outside of
-                      the calls of compiled code there
+                      compiled code
                     + what fusing the pointwise chains there would save (M01)
-    cost (low)  = nothing: how much of it one graph would keep can't be told from outside
+    cost (low)  = 0: how much of it a single graph would still need is not known
 
-The functions' time is found by their Python frames; where none was recorded, it is the time between a step's first and
-last call of compiled code; where nothing was compiled, the whole step's.
+The functions' time is found by their Python frames. If none was recorded, it is the time between a step's first and
+last call of compiled code; if nothing was compiled, the whole step.
 
 ## What helps
 
-- `torch.where(condition, a, b)` or `torch.cond` for an `if` on a tensor; a tensor in place of `.item()`.
+- `torch.where(condition, a, b)` or `torch.cond` for an `if` on a tensor; a tensor instead of `.item()`.
 - `if not torch.compiler.is_compiling(): print(...)`, or the function in
   `torch._dynamo.config.reorderable_logging_functions`.
 - `torch.compile(f, fullgraph=True)` while developing: the first break is an error.
@@ -58,7 +58,7 @@ from collections import Counter
 from gobrrr import units
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_live
 from gobrrr.conditions.in_pieces import pieces_of
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import GraphBreak
@@ -67,14 +67,19 @@ CODE = "O10"
 TITLE = "graph breaks"
 
 BY_DESIGN = re.compile(r"\.backward\(\)|torch\._dynamo\.graph_break\(\)|\bOptimizer\.|torch\.compiler\.disable")
+"""Reasons of breaks that the compiler makes by design, or the program asks for."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """What the functions that break might lose to Python and to chains that are not fused."""
+    """What graph breaks may cost: Python in the functions that break, and chains that are not fused."""
     compiled = evidence.profile.compiled
     if compiled is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    breaks = [one for one in compiled.breaks if one.source is not None and not BY_DESIGN.search(one.reason)]
+        return needs_live(CODE)
+    breaks = [
+        graph_break
+        for graph_break in compiled.breaks
+        if graph_break.source is not None and not BY_DESIGN.search(graph_break.reason)
+    ]
     if not breaks:
         return None
     lines = Counter[str]()

@@ -1,16 +1,16 @@
 """An average over the weights, a sum of metrics or another update goes through many tensors one by one.
 
 `average.mul_(0.999).add_(parameter, alpha=0.001)` for each of 300 parameters is 600 operations on a few thousand
-numbers each, every one with its way through Python, the dispatcher and the driver. The foreach form of the same update
-takes the lists.
+numbers each, and each goes through Python, the dispatcher and the driver. The foreach form of the same update takes
+lists of tensors.
 
 ## How it is recognised
 
-60 or more pointwise updates a step in a row that the program calls itself, outside of an optimizer's step and of the
-backward pass. At least half of them are in place, or a live run knows them for a loop whose turns do not need each
-other (`average = 0.999 * average + 0.001 * parameter`). Views between them don't count. A run with operations of an
-Adam in it (`addcdiv_`, `sqrt`) is an optimizer's, and O03's; a loop that counts up is O04's, as far as it is none of
-this.
+At least 60 pointwise updates a step in a row that the program calls itself, outside of an optimizer's step and of the
+backward pass. At least half of them are in place, or a live run knows that they are a loop with independent turns
+(iterations), such as `average = 0.999 * average + 0.001 * parameter`. Views between them do not matter. A run with
+operations of an Adam in it (`addcdiv_`, `sqrt`) is an optimizer, and O03's. Any other loop with an index that counts up
+is O04's.
 
 ## What it costs
 
@@ -18,8 +18,8 @@ this.
     cost (low)  = half of it: the foreach form still goes through the tensors on the host
 
 Measured elsewhere: 100 -> 10 ms for the average of a large model's weights, 1.12 -> 0.22 ms for 300 tensors of 64 x 64
-on a CPU of two cores. A step never gets shorter than the device's busy time. It is part of a launch-bound step (O01),
-which keeps only the rest.
+on a CPU of two cores. A step never gets shorter than the device's busy time. Where the step is launch-bound (O01), O01
+reports only the rest.
 
 ## What helps
 
@@ -57,7 +57,7 @@ from gobrrr.analysis.findings.claims import Found, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.host.update_loops import UpdateLoop, update_loops
-from gobrrr.conditions.common import MOST_PLACES, finding, launching
+from gobrrr.conditions.common import MOST_PLACES, finding, launching, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -65,7 +65,7 @@ CODE = "O11"
 TITLE = "many tensors updated one by one"
 
 KEPT = 0.5
-"""Share of the idle time that the foreach form may keep."""
+"""Share of the idle time that the foreach form may keep; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -80,8 +80,6 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     rows = np.concatenate([loop.rows for loop in loops])
     turns = sum(loop.turns for loop in loops)
     ranked = Counter(name for loop in loops for name in loop.names).most_common(MOST_PLACES)
-    device = evidence.device
-    beside = "launching and Python leave the device idle for" if device.asynchronous else device.idles_for
     return finding(
         evidence,
         CODE,
@@ -94,15 +92,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         facts=[
             f"{units.a_step(len(rows) / count, 'update')} of {units.things(turns / count, 'tensor')}, one by one: "
             + ", ".join(f"{name} {units.count(number / count)}" for name, number in ranked),
-            f"{beside} {units.duration(idle)} a step in between",
+            f"{evidence.device.idles_for} {units.duration(idle)} a step between them",
         ],
     )
 
 
 def _idle(evidence: Evidence, loops: list[UpdateLoop]) -> tuple[I8, NDArray[np.float64]]:
-    """(idle stretches that end in work of a loop, the share of each that the loop has).
+    """(idle stretches that end in work of a loop, the share of each that belongs to the loop).
 
-    On a CPU the shortest operations leave no device work: there it is what lies within the loop.
+    On a CPU the shortest operations have no device work, so it is the part of a stretch within the loop.
     """
     events, links = evidence.replayed, evidence.priced.links
     gaps, behind = launching(evidence)
@@ -110,20 +108,14 @@ def _idle(evidence: Evidence, loops: list[UpdateLoop]) -> tuple[I8, NDArray[np.f
     stop = np.array([events.end_ns[loop.rows].max() for loop in loops], dtype=np.int64)
     if not evidence.device.asynchronous:
         first, last = evidence.budget.gaps.start[gaps], evidence.budget.gaps.stop[gaps]
-        mine = covered(union(begin, stop), first, last) / np.maximum(last - first, 1)
+        share = covered(union(begin, stop), first, last) / np.maximum(last - first, 1)
     else:
         launch = links.launch[behind]
-        mine = (launch >= 0) & inside_spans(events.start_ns[np.maximum(launch, 0)], *union(begin, stop + 1))
-    wanted = mine > 0
-    return gaps[wanted], mine[wanted].astype(np.float64)
+        share = (launch >= 0) & inside_spans(events.start_ns[np.maximum(launch, 0)], *union(begin, stop + 1))
+    inside = share > 0
+    return gaps[inside], share[inside].astype(np.float64)
 
 
 def _place(evidence: Evidence, loop: UpdateLoop) -> Place:
     op, times = Counter(loop.names).most_common(1)[0]
-    first = int(loop.rows[0])
-    return Place(
-        op=f"aten::{op}",
-        module=evidence.module(first),
-        source=evidence.source(first),
-        count=times / evidence.steps.count,
-    )
+    return place_of_row(evidence, int(loop.rows[0]), times / evidence.steps.count, op=f"aten::{op}")

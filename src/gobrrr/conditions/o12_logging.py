@@ -1,26 +1,27 @@
-"""The step reports on itself: it prints, logs, draws a progress bar or writes a file each time.
+"""The step prints, logs, draws a progress bar or writes a file each time.
 
 A line on the terminal takes microseconds to milliseconds, a logger that flushes to a network disk more. In a step of a
-few milliseconds that is a considerable part of it. What is reported often has to be waited for as well (O02).
+few milliseconds that is a considerable part. The value that is logged often has to be waited for as well (O02).
 
 ## How it is recognised
 
-Time under the Python frames of what reports, in the analysed steps: `print`, `logging`, tqdm, TensorBoard, Weights &
-Biases, MLflow, writing JSON, flushing and writing files. A live run looks where a file leads: what another process
-reads at a pipe or a socket is no report.
+Time in Python frames that report, in the analysed steps: `print`, `logging`, tqdm, TensorBoard, Weights & Biases,
+MLflow, writing JSON, flushing and writing files. A live run looks at where a file leads: a pipe or a socket that
+another process reads is no report.
 
 ## What it costs
 
     cost (high) = idle time of the device under these frames; on a CPU that computes, all time under them
-    cost        = what the usual step has of it: a report once in many steps is none of each
-    cost (low)  = half of the time without waits: a report every N steps still has to be made
+    cost (low)  = half of the idle time: a report every N steps still costs something
+
+Both ends count what a typical step has: a report once in many steps does not count.
 
 ## What helps
 
 - Report every N steps.
-- Add up on the device (`total += loss.detach()`), and read it when it is reported.
-- `tqdm(mininterval=1)` and `set_postfix` only where it is drawn.
-- Write in a thread of its own (a `QueueHandler`, the writer's queue).
+- Accumulate on the device (`total += loss.detach()`), and read the sum when it is reported.
+- `tqdm(mininterval=1)`, and `set_postfix` only when the bar is drawn.
+- Write in a separate thread (a `QueueHandler`, the writer's queue).
 
 ## Sick
 
@@ -43,7 +44,7 @@ for number, batch in enumerate(loader):
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 
@@ -53,21 +54,21 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.findings.scopes import Spent, of_every_step, spans_of, spent_under
 from gobrrr.analysis.host.reports import outside_of, reporting
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames, of_step, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O12"
-TITLE = "the step reports on itself"
+TITLE = "printing, logging or writing files in the step"
 
 KEPT = 0.5
-"""Share of the reports' time that the low end keeps: some of them are wanted."""
+"""Share of the reports' time that may stay, because some reports are wanted; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Time of the step under frames that report."""
     if not evidence.profile.frames:
-        return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
+        return needs_frames(CODE)
     rows = reporting(evidence)
     if not len(rows):
         return None
@@ -90,60 +91,56 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         certainty="high",
         treatments=["log-less"],
         facts=[
-            f"{units.duration(total)} of {units.duration(evidence.wall_ns)} a step under frames that report",
+            f"reports take {of_step(evidence, total)}",
             _kinds(evidence, rows),
         ],
     )
 
 
 def _usual(evidence: Evidence, rows: I8) -> Spent:
-    """What reports take of the usual step: what is reported once in many steps is none of each."""
+    """The time of reports in a typical step, without reports that only some steps make."""
     spent, gaps, calls = spent_under(evidence, rows), evidence.budget.gaps, evidence.calls
-    at = np.concatenate((gaps.stop - 1, calls.start_ns[spent.calls]))
-    share = of_every_step(evidence, at, np.concatenate((spent.gap_ns, spent.call_ns)))
+    instants = np.concatenate((gaps.stop - 1, calls.start_ns[spent.calls]))
+    share = of_every_step(evidence, instants, np.concatenate((spent.gap_ns, spent.call_ns)))
     return Spent(spent.gap_ns * share, spent.calls, spent.call_ns * share, spent.ns * share)
 
 
 def _outermost(evidence: Evidence, rows: I8) -> list[int]:
-    """Those that no other of them is around."""
-    mine = np.zeros(len(evidence.events), dtype=bool)
-    mine[rows] = True
-    found: list[int] = outside_of(evidence, rows, mine).tolist()
-    return found
+    """The frames that are inside no other of them."""
+    mask = np.zeros(len(evidence.events), dtype=bool)
+    mask[rows] = True
+    outermost: list[int] = outside_of(evidence, rows, mask).tolist()
+    return outermost
 
 
 def _what(name: str) -> str:
     """The library or the function that reports."""
-    found = re.search(
+    library = re.search(
         r"(?:^|/)(logging|tqdm|loguru|wandb|mlflow|tensorboardX?|neptune|comet_ml|clearml|aim|rich|json)/", name
     )
-    if found is not None:
-        return found[1]
+    if library is not None:
+        return library[1]
     return "print" if "print" in name else "writing a file"
 
 
 def _kinds(evidence: Evidence, rows: I8) -> str:
-    names: dict[str, int] = defaultdict(int)
-    for row in _outermost(evidence, rows):
-        names[_what(evidence.events.name_of(row))] += 1
-    ranked = sorted(names.items(), key=lambda item: -item[1])[:MOST_PLACES]
-    return "calls a step: " + ", ".join(f"{units.count(one / evidence.steps.count)} {name}" for name, one in ranked)
+    counts = Counter(_what(evidence.events.name_of(row)) for row in _outermost(evidence, rows))
+    steps = evidence.steps.count
+    ranked = (f"{units.count(number / steps)} {name}" for name, number in counts.most_common(MOST_PLACES))
+    return f"calls a step: {', '.join(ranked)}"
 
 
 def _places(evidence: Evidence, rows: I8) -> list[Place]:
-    """By the program's line, most time first."""
+    """The places by the program's line, most time first."""
     lines: dict[tuple[str, str | None], list[int]] = defaultdict(list)
     for row in _outermost(evidence, rows):
         lines[_what(evidence.events.name_of(row)), evidence.source(row)].append(row)
     count = evidence.steps.count
-    found = [
-        Place(
-            op=what,
-            module=evidence.module(mine[0]),
-            source=source,
-            count=len(mine) / count,
-            ns=spans_of(evidence, np.array(mine, dtype=np.int64)).length / count,
+    reports = [
+        place_of_row(
+            evidence, calls[0], len(calls) / count, spans_of(evidence, np.array(calls, dtype=np.int64)).length / count,
+            what,
         )
-        for (what, source), mine in lines.items()
-    ]
-    return sorted(found, key=lambda place: -(place.ns or 0.0))[:MOST_PLACES]
+        for (what, _), calls in lines.items()
+    ]  # fmt: skip
+    return sorted(reports, key=lambda place: -(place.ns or 0.0))[:MOST_PLACES]

@@ -1,30 +1,30 @@
-"""A hook on gradients holds the step.
+"""A hook on gradients takes a tenth of the step or more.
 
-`tensor.register_hook`, `register_post_accumulate_grad_hook` and a module's `register_full_backward_hook` have a
-function called in each backward pass, once for each parameter or module: to log norms, to clip, to look for NaN. Such a
-function is easily forgotten: no line of the step calls it.
+`tensor.register_hook`, `register_post_accumulate_grad_hook` and a module's `register_full_backward_hook` register a
+function that is called in each backward pass, once for each parameter or module: to log norms, to clip, to look for
+NaN. Such a function is easily forgotten: no line of the step calls it.
 
 ## How it is recognised
 
-Python frames that autograd itself calls in the backward pass: right within a node, within what adds a gradient to its
-parameter, or within torch's own function for the hooks of modules. Frames within an operation of the backward pass are
-not meant: those are functions with a backward pass of their own. Torch's hooks (DDP, FSDP) are not meant either. All
-that happens in these frames counts, if it is a tenth of the step or more.
+Python frames that autograd itself calls in the backward pass: directly within a node, within the accumulation of a
+gradient, or within torch's own function for module hooks. Frames within an operation of the backward pass do not count:
+those are functions with a custom backward. Torch's own hooks (DDP, FSDP) do not count either. Everything that runs in
+the frames counts, if it is a tenth of the step or more.
 
-On a GPU autograd calls hooks in a thread of its own. Its frames are recorded if it ran before the recording began, as
-after a warm-up.
+On a GPU autograd calls hooks in a separate thread. Its frames are recorded only if it ran before the recording began,
+for instance in a warm-up.
 
 ## What it costs
 
-    at stake (high) = all that happens in the hooks: Python, dispatch, and on a CPU computing
+    at stake (high) = everything that runs in the hooks: Python, dispatch, and on a CPU computing
     at stake (low)  = 0: how much of it the program needs is not known
 
 ## What helps
 
-- Numbers to look at: every N steps, behind `loss.backward()`, on all gradients at once (`torch._foreach_norm`).
+- Numbers for monitoring: every N steps, after `loss.backward()`, on all gradients at once (`torch._foreach_norm`).
 - Clipping: `torch.nn.utils.clip_grad_norm_(model.parameters(), most)`.
 - No `.item()` and no `float()` of a tensor in a hook.
-- `handle.remove()` for a hook that only an earlier search for a fault needed.
+- `handle.remove()` for a hook that is left over from debugging.
 
 ## Sick
 
@@ -51,43 +51,39 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.gradient_hooks import Hook, gradient_hooks, inner_operations
 from gobrrr.analysis.host.holding import LEAST, WITHIN
 from gobrrr.analysis.host.host_kinds import called
-from gobrrr.conditions.common import MOST_PLACES, finding, short_op
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames, short_op
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "O14"
-TITLE = "a hook on gradients holds the step"
+TITLE = "a gradient hook that takes much of the step"
 MOST_CALLED = 2
-"""Operations that are named of a hook."""
+"""Operations that are named for each hook; chosen for one screen."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Hooks that have a tenth of the step."""
+    """Hooks that take a tenth of the step or more."""
     if not evidence.profile.frames:
-        return NotChecked(code=CODE, needs="needs Python frames: record with_stack=True, diagnose with --stacks")
-    told = [
-        gradient_hook
-        for gradient_hook in gradient_hooks(evidence)
-        if gradient_hook.spent.ns >= LEAST * evidence.wall_ns
-    ]
-    if not told:
+        return needs_frames(CODE)
+    hooks = [hook for hook in gradient_hooks(evidence) if hook.spent.ns >= LEAST * evidence.wall_ns]
+    if not hooks:
         return None
     gap_ns, call_ns = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
-    for hook in told:
+    for hook in hooks:
         gap_ns += hook.spent.gap_ns
         call_ns[hook.spent.calls] += hook.spent.call_ns
     gaps, calls = np.flatnonzero(gap_ns), np.flatnonzero(call_ns)
-    total = sum(one.spent.ns for one in told)
+
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in told[:MOST_PLACES]],
-        at_stake=(0.0, total),
+        where=[_place(evidence, hook) for hook in hooks[:MOST_PLACES]],
+        at_stake=(0.0, sum(hook.spent.ns for hook in hooks)),
         claim=of_gaps(evidence, gaps, gap_ns[gaps], np.zeros(len(gaps)), causes=WITHIN)
         + of_calls(calls, np.zeros(len(calls)), np.minimum(call_ns, evidence.calls.ns)[calls]),
         certainty="high",
         treatments=["lighter-hook"],
-        facts=[_fact(evidence, one) for one in told[:MOST_PLACES]],
+        facts=[_fact(evidence, hook) for hook in hooks[:MOST_PLACES]],
     )
 
 
@@ -99,7 +95,7 @@ def _fact(evidence: Evidence, hook: Hook) -> str:
     inside = ", ".join(
         f"{short_op(name)} ({units.duration(ns)})" for name, ns in inner_operations(evidence, hook)[:MOST_CALLED]
     )
-    calls = f"; most of its operations' time: {inside}" if inside else ""
+    calls = f"; most of its time in operations: {inside}" if inside else ""
     return (
         f"{called(hook.name)} is called {units.a_step(len(hook.rows) / evidence.steps.count, 'time')} in the backward "
         f"pass: {units.duration(hook.spent.ns)}, {units.percent(hook.spent.ns / evidence.wall_ns)} of the step{calls}"

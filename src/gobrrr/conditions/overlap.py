@@ -1,14 +1,14 @@
-"""No nanosecond at stake twice: where findings claim the same part of the timeline, the more specific one keeps it.
+"""No nanosecond is at stake twice: if findings claim the same part of the timeline, the more specific one keeps it.
 
-The specific finding names a cause that the general one only shows the effect of: a loop over timesteps (O04) makes a
-step launch-bound (O01), a norm written by hand (M03) is a chain of pointwise calls (M01). The general one keeps the
-rest and says how much of it is the other's; where too little is left it is dropped, and the one that keeps it says so.
+The specific finding names the cause of what the general one shows: a loop over timesteps (O04) makes a step
+launch-bound (O01), a norm written by hand (M03) is a chain of pointwise calls (M01). The general finding keeps the rest
+and says how much of it belongs to the other. If too little is left, it is dropped, and the specific finding says so.
 
-Threads that wait for a processor (O09) slow down whatever runs, what is wrong in itself too, so that O09 stands beside
-the others: it takes nothing from them and loses nothing to them.
+Threads that wait for a processor (O09) slow down whatever runs, including what other findings are about. So O09 takes
+nothing from the others and loses nothing to them.
 
-Because the units' lengths sum to the window (`claims`) and no finding has more at stake than it keeps, all other
-findings together never have more at stake than the step; what a claim has beyond the analysed steps comes on top.
+The units' lengths sum to the window (`claims`), and no finding has more at stake than it keeps. So all other findings
+together never have more at stake than the step; what a claim has beyond the analysed steps comes on top.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ SPECIFIC_FIRST = (
     "C01",
     "O01",
 )
-"""Who keeps what two claim; codes that are not listed come last, in order of their code."""
+"""The earlier of two codes keeps what both claim; codes that are not listed come last, in order of their code."""
 
 BESIDE = "O09"
-"""The code whose claim is shared with nobody's."""
+"""The code whose claim neither takes from others nor loses to them."""
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A finding with what it got: nanoseconds of each unit, by position in the window's units."""
+    """A finding and the ns that it keeps of each unit, by position in the window's units."""
 
     found: Found
     ns: F8
@@ -87,24 +87,26 @@ class _Kept:
 
     @property
     def shares(self) -> tuple[float, float]:
-        """What it got of what the low and of what the high end rest on."""
+        """The shares that it keeps of the claims behind its low and its high end."""
         claim = self.found.claim
         return _share(self.low, claim.low, claim.beyond_low), _share(self.ns, claim.ns, claim.beyond)
 
 
 def settle(findings: Sequence[Found], lengths: F8, steps: int, wall_ns: float) -> list[Finding]:
-    """The findings with disjoint stakes, most at stake first; those about the measurement last.
+    """The findings with disjoint stakes, largest first; those about the measurement last.
 
     `lengths`: nanoseconds of each unit of the window; `steps`: how many steps it holds; `wall_ns`: one step. The sum of
     all high ends is at most the window's length for one step.
     """
     kept = _share_out(sorted(findings, key=_rank), lengths)
-    stakes = {one.found.finding.code: _restaked(one, steps, wall_ns) for one in kept}
-    gone = [one for one in kept if one.lost and stakes[one.found.finding.code].at_stake_ns[1] < LEAST_SHARE * wall_ns]
-    for one in gone:
-        del stakes[one.found.finding.code]
-    for one in gone:
-        _mention(one, stakes, steps)
+    stakes = {part.found.finding.code: _restaked(part, steps, wall_ns) for part in kept}
+    dropped = [
+        part for part in kept if part.lost and stakes[part.found.finding.code].at_stake_ns[1] < LEAST_SHARE * wall_ns
+    ]
+    for part in dropped:
+        del stakes[part.found.finding.code]
+    for part in dropped:
+        _mention(part, stakes, steps)
     return sorted(stakes.values(), key=lambda stake: (-stake.at_stake_ns[1], -stake.at_stake_ns[0], stake.code))
 
 
@@ -114,67 +116,68 @@ def _rank(found: Found) -> tuple[int, str]:
 
 
 def _share_out(findings: Sequence[Found], lengths: F8) -> list[_Kept]:
-    """Each finding takes of a unit what its claim reaches beyond the claims before it.
+    """Each finding takes of a unit what its claim has beyond the claims before it.
 
-    Two savings on one call are the same nanoseconds, as far as the smaller one goes.
+    Two savings on one call are the same nanoseconds, up to the smaller one.
     """
-    reached = np.zeros_like(lengths)
+    taken = np.zeros_like(lengths)
     done: list[_Kept] = []
     for found in findings:
         claim = found.claim
         wanted = np.minimum(claim.ns, lengths[claim.unit])
-        mine, missing = np.zeros_like(lengths), np.zeros_like(lengths)
+        own, missing = np.zeros_like(lengths), np.zeros_like(lengths)
         if found.finding.code == BESIDE:
-            mine[claim.unit] = wanted
-            done.append(_Kept(found, mine, np.minimum(claim.low, wanted), {}))
+            own[claim.unit] = wanted
+            done.append(_Kept(found, own, np.minimum(claim.low, wanted), {}))
             continue
-        mine[claim.unit] = np.maximum(wanted - reached[claim.unit], 0.0)
-        missing[claim.unit] = wanted - mine[claim.unit]
-        low = np.maximum(np.minimum(claim.low, wanted) - reached[claim.unit], 0.0)
-        reached += mine
-        done.append(_Kept(found, mine, low, _lost(missing, done)))
+        own[claim.unit] = np.maximum(wanted - taken[claim.unit], 0.0)
+        missing[claim.unit] = wanted - own[claim.unit]
+        low = np.maximum(np.minimum(claim.low, wanted) - taken[claim.unit], 0.0)
+        taken += own
+        done.append(_Kept(found, own, low, _lost(missing, done)))
     return done
 
 
 def _lost(missing: F8, before: Sequence[_Kept]) -> dict[str, float]:
-    found = {kept.found.finding.code: float(np.minimum(missing, kept.ns).sum()) for kept in before}
-    return {code: ns for code, ns in found.items() if ns > 0 and code != BESIDE}
+    """The ns of `missing` that each earlier finding keeps, by its code."""
+    by_code = {kept.found.finding.code: float(np.minimum(missing, kept.ns).sum()) for kept in before}
+    return {code: ns for code, ns in by_code.items() if ns > 0 and code != BESIDE}
 
 
 def _restaked(kept: _Kept, steps: int, wall_ns: float) -> Finding:
-    """The finding with the stake that it keeps, no more than a step of `wall_ns`, and whose the rest is."""
-    finding, got = kept.found.finding, (float(kept.ns.sum()) + kept.found.claim.beyond) / steps
-    low, high = (min(ns * share, got, wall_ns) for ns, share in zip(finding.at_stake_ns, kept.shares, strict=True))
+    """The finding with the stake that it keeps, at most `wall_ns`, and facts that say which findings have the rest."""
+    finding, most = kept.found.finding, (float(kept.ns.sum()) + kept.found.claim.beyond) / steps
+    low, high = (min(ns * share, most, wall_ns) for ns, share in zip(finding.at_stake_ns, kept.shares, strict=True))
     facts = [
-        f"of which {units.duration(ns / steps)} a step are {code}'s and not counted here"
+        f"{units.duration(ns / steps)} a step of this belong to {code} and are not counted here"
         for code, ns in kept.lost.items()
         if ns / steps > LEAST_NAMED * finding.at_stake_ns[1]
     ]
     return replace(finding, at_stake_ns=(min(low, high), high), evidence=[*finding.evidence, *facts])
 
 
-def _share(got: F8, claimed: F8, beyond: float) -> float:
+def _share(kept: F8, claimed: F8, beyond: float) -> float:
     total = float(claimed.sum()) + beyond
-    return min((float(got.sum()) + beyond) / total, 1.0) if total > 0 else 1.0
+    return min((float(kept.sum()) + beyond) / total, 1.0) if total > 0 else 1.0
 
 
 LEAST_NAMED = 0.01
-"""A smaller part of the stake that another finding keeps changes no figure that is shown."""
+"""A part of the stake that another finding keeps is only named above this share: less changes no figure shown."""
 
 
-def _mention(gone: _Kept, stakes: dict[str, Finding], steps: int) -> None:
-    """The finding that keeps most of a dropped one's time names it."""
-    owners = {code: ns for code, ns in gone.lost.items() if code in stakes}
+def _mention(dropped: _Kept, stakes: dict[str, Finding], steps: int) -> None:
+    """Adds a fact about a dropped finding to the one that keeps most of its time."""
+    owners = {code: ns for code, ns in dropped.lost.items() if code in stakes}
     if not owners:
         return
     owner = max(owners, key=lambda code: owners[code])
-    named = gone.found.finding
-    fact = f"{units.duration(owners[owner] / steps)} of this a step are {named.code}'s as well: {named.title}"
+    finding = dropped.found.finding
+    fact = f"{units.duration(owners[owner] / steps)} a step of this belong to {finding.code} as well: {finding.title}"
     stakes[owner] = replace(stakes[owner], evidence=[*stakes[owner].evidence, fact])
 
 
-def explained(evidence: Evidence, told: list[Finding]) -> list[Finding]:
-    """What is told; nothing, where that is only that much is launched, with no saving that is certain, and one line
-    holds the step: then "held by" is the answer."""
-    alone = [finding.code for finding in told] == ["O01"] and told[0].at_stake_ns[0] <= 0
-    return [] if alone and evidence.where.held_by_line else told
+def explained(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
+    """The findings to report. A lone O01 without a certain saving is left out if one line takes most of the step: the
+    answer's "held by" then says more."""
+    alone = [finding.code for finding in findings] == ["O01"] and findings[0].at_stake_ns[0] <= 0
+    return [] if alone and evidence.where.held_by_line else findings

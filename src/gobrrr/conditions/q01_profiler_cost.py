@@ -1,23 +1,23 @@
 """The profiler inflates this trace: the step takes less time without it.
 
-Recording an operation costs the host a few microseconds, its shapes and Python frames more. Kernels' durations are
-right; what the host does between them is not. A step of 31 ms was recorded as 74, so that most of the idle time that a
-timeline shows is the profiler's own.
+Recording an operation costs the host a few microseconds, its shapes and Python frames more. Kernel durations are right,
+but the host's time between them is too long. A step of 31 ms was recorded as 74 ms: most of the idle time in that
+timeline is the profiler's own.
 
 ## How it is recognised
 
-The recorded wall of a step against the estimate without the profiler (the replay of the trace's own launches with
-each host event shortened by what recording it costs), where the recorded one is at least 1.25 times as long. A live run
-measures the step without the profiler: there it is nothing to report.
+The recorded step time is at least 1.25 times the estimate without the profiler. The estimate replays the trace's own
+launches with each host event shortened by what recording it costs. A live run measures the step without the profiler,
+so there is nothing to report.
 
 ## What it costs
 
-Nothing of the step: this is about what the trace can tell. All other findings are made on the estimate.
+Nothing of the step: this is about what the trace can show. All other findings are based on the estimate.
 
 ## What helps
 
 - Measure the step without the profiler, and believe that number.
-- Record less: no stacks, no memory, `record_shapes` only where work is to be counted; a few steps, after a warm-up.
+- Record less: no stacks, no memory, `record_shapes` only to count work; a few steps, after a warm-up.
 
 ## Sick
 
@@ -49,7 +49,7 @@ CODE = "Q01"
 TITLE = "the profiler inflates this trace"
 
 INFLATED = 1.25
-"""Recorded over estimated wall. The estimate's interval may be a quarter wide (docs/design.md, section 10)."""
+"""The least ratio of recorded to estimated time: the estimate may be off by a quarter (docs/design.md, section 10)."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -63,11 +63,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     kinds = ((Kind.OP, "operations"), (Kind.RUNTIME, "driver calls"), (Kind.PYTHON, "Python frames"))
     inside = (events.start_ns >= (steps.begins[0] if steps.begins else steps.start)) & (events.start_ns < steps.stop)
     counts = [(int(np.count_nonzero(inside & (events.kind == kind))) / steps.count, word) for kind, word in kinds]
-    switches = ", ".join(sorted(evidence.profile.meta.recorded)) or "no switch that the trace names"
+    switches = ", ".join(sorted(evidence.profile.meta.recorded)) or "none that the trace names"
     facts = [
-        f"a step was recorded with {units.duration(recorded)}; without the profiler it is estimated to take "
+        f"a recorded step takes {units.duration(recorded)}; without the profiler it is estimated to take "
         f"{units.duration(estimated)}",
         f"recorded in a step: {', '.join(f'{units.count(number)} {word}' for number, word in counts if number)}",
-        f"switched on: {switches}",
+        f"profiler options that were on: {switches}",
     ]
     return about_measurement(CODE, TITLE, facts, [], [])

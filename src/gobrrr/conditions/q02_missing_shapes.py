@@ -1,16 +1,15 @@
-"""The trace has operations but no shapes, so that their work can't be counted.
+"""The trace has operations but no shapes, so their work cannot be counted.
 
-Without shapes no floor is known: whether a kernel is at its roof, what a fusion would spare and what a matmul should
-take can't be said.
+Without shapes no floor is known: whether a kernel is at its roof, what a fusion would save and what a matmul should
+take cannot be determined.
 
 ## How it is recognised
 
-Device work is owned by operations, and none of them has recorded arguments. A replayed graph without operations is
-Q03.
+Device work belongs to operations, and none of them has recorded arguments. A replayed graph without operations is Q03.
 
 ## What it costs
 
-Nothing of the step: this is about what the trace can tell.
+Nothing of the step: this is about what the trace can show.
 
 ## What helps
 
@@ -51,7 +50,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     share = float(evidence.calls.ns[owned].sum()) / max(float(evidence.calls.ns.sum()), 1.0)
     facts = [
         f"{units.a_step(int(owned.sum()) / evidence.steps.count, 'call')} of operations, "
-        f"{units.percent(share)} of the device time of compute; none has shapes",
-        f"{units.percent(covered(evidence))} of the device's compute time has a known least time",
+        f"{units.percent(share)} of the device's compute time; none has shapes",
+        f"the least time is known for {units.percent(covered(evidence))} of the device's compute time",
     ]
     return about_measurement(CODE, TITLE, facts, ["record-shapes"], [])

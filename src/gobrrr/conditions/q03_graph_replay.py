@@ -1,7 +1,7 @@
-"""Kernels are replayed from a CUDA or HIP graph: no operation, shape or module stands behind them.
+"""Kernels are replayed from a CUDA or HIP graph: the trace has no operation, shape or module for them.
 
-A replay is one call on the host. What its kernels compute, and for which operation, is not in the trace, so that they
-can't be counted. That is no fault of the step: a graph is the cure of a launch-bound one.
+A replay is one call on the host. The trace does not say what its kernels compute, or for which operation, so their work
+cannot be counted. That is no fault of the step: a graph is the remedy for a launch-bound one.
 
 ## How it is recognised
 
@@ -9,12 +9,12 @@ At least 5 % of the device time was launched by a graph launch.
 
 ## What it costs
 
-Nothing of the step: this is about what the trace can tell.
+Nothing of the step: this is about what the trace can show.
 
 ## What helps
 
 Profile the same step once without the graph (`torch.compile` without `mode="reduce-overhead"`,
-`enforce_eager=True` in vLLM) with `record_shapes=True`: its kernels are the same, and they carry their operations.
+`enforce_eager=True` in vLLM) with `record_shapes=True`: its kernels are the same, and they have their operations.
 
 ## Sick
 
@@ -45,7 +45,7 @@ CODE = "Q03"
 TITLE = "graph replays carry no operations"
 
 LEAST_REPLAYED = 0.05
-"""Less of the device time changes no verdict."""
+"""The least share of the device time that is reported: less changes no verdict; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
@@ -61,6 +61,6 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     facts = [
         f"{units.things(int(inside.sum()) / count, 'kernel')} and copies a step, {units.percent(replayed / total)} of "
         f"the device time, come from {units.things(len(np.unique(links.launch[inside])) / count, 'graph launch')}",
-        "they have no operations, shapes or modules: nothing is said about them",
+        "the trace has no operations, shapes or modules for them: nothing is reported about them",
     ]
     return about_measurement(CODE, TITLE, facts, ["eager-trace"], [])

@@ -1,32 +1,33 @@
-"""Activations are computed a second time in the backward pass, and the memory to keep them is free.
+"""Activations are computed a second time in the backward pass, although there is memory to keep them.
 
-Activation checkpointing keeps only the inputs of a block and runs the block again when its backward pass comes: a
-forward pass more in each step, a third more work where all blocks do it. That is the price of a batch or a model that
-would not fit otherwise. Where it would fit, it buys nothing.
+Activation checkpointing keeps only the inputs of a block and runs its forward pass again during the backward pass: a
+third more work if all blocks do it. That is the price of a batch or a model that would not fit otherwise. If it would
+fit, checkpointing gains nothing.
 
 ## How it is recognised
 
-Operations that run inside the backward pass with grad mode on: `torch.utils.checkpoint`, both forms. Not a backward
-pass that builds a graph as a whole (`create_graph=True`). Then the memory: what these calls write is the most that
-would have to be kept. The finding holds where the peak that was measured and all of it fit into nine tenths of the
-device's memory. Where the peak is not known, as in a trace alone, it is of low certainty and says so. Where it would
-not fit, checkpointing does its work.
+Operations that run inside the backward pass with grad mode on: `torch.utils.checkpoint`, both forms. A backward pass
+that builds a graph as a whole (`create_graph=True`) does not count.
+
+The memory test: what these calls write is an upper bound on what would have to be kept. The finding holds if the
+measured peak plus all of it fits into nine tenths of the device's memory. If it would not fit, checkpointing does its
+work, and there is no finding. If the peak is not known, as in a trace, the finding says so and has low certainty.
 
 ## What it costs
 
     cost (high) = device time of the calls that are computed again
-                      + idle time of the device that launching and Python cause in front of them
-    cost (low)  = the same; nothing where the peak is not known
+                      + idle time of the device that launching and Python cause before them
+    cost (low)  = the same; 0 where the peak is not known
 
-The first counts only as far as the device is what the step waits for, W - host, the second as far as it idles.
+The first term counts only while the step waits for the device (W - host), the second only while the device idles.
 
 ## What helps
 
 - No checkpointing, or only for some of the blocks.
 - Selective checkpointing: keep the results of matmuls and attention, compute pointwise operations again
   (`torch.utils.checkpoint.create_selective_checkpoint_contexts`).
-- With `torch.compile`: `torch._functorch.config.activation_memory_budget`, swept and measured: the budget is one of
-  saved activations, and the peak does not follow it strictly (pytorch#197838).
+- With `torch.compile`: `torch._functorch.config.activation_memory_budget`, swept and measured. The budget is for saved
+  activations, and the peak does not follow it strictly (pytorch#197838).
 
 ## Sick
 
@@ -52,7 +53,7 @@ from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
 from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of, step_saving
-from gobrrr.conditions.common import by_signature, finding, launching, places
+from gobrrr.conditions.common import by_signature, finding, launching, of_step, places
 from gobrrr.model.events import I8
 from gobrrr.model.live import Memory
 
@@ -60,11 +61,13 @@ CODE = "R01"
 TITLE = "activations recomputed although memory is free"
 
 USABLE = 0.9
-"""Share of the device's memory that a step can count on: the rest is the context's, the libraries', the allocator's."""
+"""Share of the device's memory that a step can use; the context, the libraries and the allocator have the rest."""
 
 ENGINE = "autograd::engine"
+"""The name of autograd's events begins with this."""
+
 REENTRANT = "CheckpointFunction"
-"""The node of the form that runs a backward pass of its own within."""
+"""The autograd node of the checkpoint form that runs a backward pass inside its own."""
 
 
 def check(evidence: Evidence) -> Found | None:
@@ -93,28 +96,28 @@ def check(evidence: Evidence) -> Found | None:
         certainty="high" if fits else "low",
         treatments=["no-checkpoint"],
         facts=[
-            f"{units.a_step(len(calls) / count, 'call')} in the backward pass to do again what the forward pass did: "
-            f"{units.duration(float(ns.sum()) / count)} of {units.duration(evidence.wall_ns)}, and "
-            f"{units.duration(waited)} in front of them for dispatch and Python",
+            f"{units.a_step(len(calls) / count, 'call')} in the backward pass that the forward pass has made before: "
+            f"{of_step(evidence, float(ns.sum()) / count)}, and "
+            f"{units.duration(waited)} of dispatch and Python before them",
             _of_memory(memory, kept),
         ],
     )
 
 
 def _issued(evidence: Evidence, calls: I8) -> tuple[I8, F8]:
-    """(idle stretches in front of the calls, ns of launching and Python in each)."""
+    """(idle stretches before the calls, ns of launching and Python in each)."""
     gaps, behind = launching(evidence)
-    mine = np.isin(evidence.priced.links.op[behind], evidence.calls.op[calls])
-    return gaps[mine], evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps[mine]].astype(np.float64)
+    gaps = gaps[np.isin(evidence.priced.links.op[behind], evidence.calls.op[calls])]
+    return gaps, evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
 
 
 def _kept_bytes(evidence: Evidence, calls: I8) -> float:
-    """The most that would have to be kept in one step: all that the calls write."""
+    """The most bytes that would have to be kept in one step: all that the calls write."""
     return sum(evidence.group_of(call).work.bytes_written or 0.0 for call in calls.tolist()) / evidence.steps.count
 
 
 def _fits(memory: Memory | None, kept: float) -> bool | None:
-    """Whether the measured peak and what would be kept fit into the device's memory; None where one is not known."""
+    """Whether the measured peak plus `kept` fits into the device's memory; None if that is not known."""
     if memory is None or memory.capacity_bytes is None:
         return None
     if kept > USABLE * memory.capacity_bytes:
@@ -137,29 +140,29 @@ def _of_memory(memory: Memory | None, kept: float) -> str:
 def recomputed_calls(evidence: Evidence) -> I8:
     """Calls that repeat in a backward pass what the forward pass did.
 
-    Autograd's own backward operations run with grad mode off, and an operation that is dispatched with it off gets no
-    sequence number from the profiler. A checkpoint runs the forward pass again with grad mode on: operations with a
-    sequence number of their own inside the backward pass.
+    Autograd's own backward operations run with grad mode off, and the profiler gives them no sequence number. A
+    checkpoint runs the forward pass again with grad mode on, so its operations have sequence numbers inside the
+    backward pass.
 
-    They stand beside a node's own backward work, which has grad mode off, or in a checkpoint's own node. With
-    `create_graph=True` all work of a node has it on: that builds a graph and repeats nothing.
+    They are in a checkpoint's own node, or in a node that also has backward work with grad mode off. With
+    `create_graph=True` all work of a node has grad mode on: that builds a graph and repeats nothing.
     """
     names = evidence.events.names
     if not any(name.startswith(ENGINE) for name in names):
         return np.empty(0, dtype=np.int64)
-    known: dict[int, tuple[int, bool]] = {}
+    by_row: dict[int, tuple[int, bool]] = {}
     plain: set[int] = set()
     again: list[tuple[int, int]] = []
     for call, row in enumerate(evidence.calls.op.tolist()):
-        if row not in known:
-            known[row] = _node(evidence, row)
-        node, graded = known[row]
+        if row not in by_row:
+            by_row[row] = _node(evidence, row)
+        node, graded = by_row[row]
         if node >= 0 and graded:
             again.append((call, node))
         elif node >= 0:
             plain.add(node)
-    mine = [call for call, node in again if node in plain or REENTRANT in evidence.events.name_of(node)]
-    return np.array(mine, dtype=np.int64)
+    repeated = [call for call, node in again if node in plain or REENTRANT in evidence.events.name_of(node)]
+    return np.array(repeated, dtype=np.int64)
 
 
 def _node(evidence: Evidence, row: int) -> tuple[int, bool]:

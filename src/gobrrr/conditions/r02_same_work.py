@@ -1,37 +1,40 @@
-"""The same work again: an operation on the same data in each step, or several times within one.
+"""The same result is computed again: an operation on unchanged data in each step, or several times within one.
 
-A mask, positions, rotary tables, the norm of a constant matrix, statistics of the whole data set, a weight put together
-from its parts in inference, an encoder that is given the same prompt in every turn: the result is the one that was
-there before. No kernel is slow, and no compiler takes it out of the loop, because it does not see that the inputs stay.
+A mask, positions, rotary tables, the norm of a constant matrix, statistics of the whole data set, a weight assembled
+from its parts in inference, an encoder that gets the same prompt in every turn (iteration): the result is the same as
+before. No kernel is slow, and no compiler hoists the work out of the loop, because it does not know that the inputs are
+constant.
 
 ## How it is recognised
 
-In a live run two steps are looked at operation by operation. The result of an operation is known by the operation, its
-plain arguments and what it reads: a tensor of the program's by its storage, by what has been written into it, and for
-all but parameters and buffers by its contents. What both steps compute alike need not be computed in each, nor what one
-step computes twice. The whole call of a module is told, where all of it is the same, else the line.
+A live run compares two steps operation by operation. Two results are the same if the operation, its plain arguments and
+its inputs are. An input tensor of the program is identified by its storage and what was written into it, and, except
+for parameters and buffers, by its contents. What both steps compute alike need not be computed in each, nor what one
+step computes twice. The finding names a module's whole call if all of it repeats, otherwise the line.
 
-Silent is what depends on a parameter that learns, on random numbers, on data that differ from step to step, and on
-tensors of which it can't be told whether they are data: where every step is called with the same batch, that batch is
-not taken for a constant. What is written into afterwards, what nothing else reads, and a step that is all of it the
-same are left out too. Conversions of weights are M06's, a checkpoint's recomputation is R01's, rows of earlier turns
-are R03's.
-A trace does not say which data an operation reads, so that nothing is said there.
+Not reported:
+
+- what depends on a parameter that is trained, on random numbers, or on data that differ from step to step;
+- what depends on tensors that may be data: if every step gets the same batch, that batch is not taken for a constant;
+- results that are written into afterwards or that nothing else reads, and a step that repeats as a whole;
+- conversions of weights (M06), a checkpoint's recomputation (R01) and rows of earlier turns (R03).
+
+A trace does not show which data an operation reads, so nothing is reported there.
 
 ## What it costs
 
-    cost = time of the operations that need not be + idle time of the device that launching them causes
+    cost = time of the operations that are not needed + idle time of the device that launching them causes
 
-Of what is computed n times in a step, n - 1 times. The first term counts only as far as the device is what the step
-waits for (W - host), the second as far as it idles.
+For what is computed n times in a step, n - 1 times. The first term counts only while the step waits for the device
+(W - host), the second only while the device idles.
 
 ## What helps
 
-- Made of shapes and constants: once in `__init__`, `self.register_buffer("mask", mask, persistent=False)`; where the
-  length varies, for the longest, or kept by length.
-- Made of weights in inference: once after loading (`parametrize.remove_parametrizations`, `remove_weight_norm`), or
+- Results of shapes and constants: once in `__init__`, `self.register_buffer("mask", mask, persistent=False)`. If the
+  length varies: for the longest, or cached by length.
+- Results of weights in inference: once after loading (`parametrize.remove_parametrizations`, `remove_weight_norm`), or
   within `parametrize.cached()`.
-- Made of other tensors: once before the loop. Within a step: once in front of the turns, and its result in all of them.
+- Results of other tensors: once before the loop. Within a step: once before the turns that use it.
 
 ## Sick
 
@@ -59,59 +62,61 @@ from gobrrr.analysis.detect.again import Repeated, repeated
 from gobrrr.analysis.detect.weights import repeated_casts
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, finding, short_op
+from gobrrr.conditions.common import MOST_PLACES, finding, needs_live, short_op
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "R02"
-TITLE = "the same work again"
+TITLE = "the same result computed again"
 TREATMENT = "compute-once"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """Operations whose results had been there before, by place."""
+    """Operations that compute a result again, by place."""
     if evidence.profile.seen is None or evidence.profile.seen.again is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    found = repeated(evidence, "steps", "turns")
-    if not found:
+        return needs_live(CODE)
+    results = repeated(evidence, "steps", "turns")
+    if not results:
         return None
     casts = repeated_casts(evidence).calls  # M06's
-    calls = np.setdiff1d(np.concatenate([one.calls for one in found]), casts)
+    calls = np.setdiff1d(np.concatenate([result.calls for result in results]), casts)
     ns = evidence.calls.ns[calls]
     gone = vanishing(evidence, calls, ns, ns)
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        where=[_place(evidence, result) for result in results[:MOST_PLACES]],
         at_stake=gone.at_stake,
         claim=gone.claim,
         gone=calls,
         certainty="high",
         treatments=[TREATMENT],
         facts=[
-            *(_fact(evidence, one) for one in found[:MOST_PLACES]),
-            f"{units.duration(gone.device_ns)} a step for them, and {units.duration(gone.idle_ns)} to launch them",
+            *(_fact(evidence, result) for result in results[:MOST_PLACES]),
+            f"they take {units.duration(gone.device_ns)} a step, and {units.duration(gone.idle_ns)} to launch them",
         ],
     )
 
 
-def _place(evidence: Evidence, one: Repeated) -> Place:
-    steps, again = evidence.steps.count, one.again
-    return Place(op=again.op, module=again.module, source=again.source, count=len(one.calls) / steps, ns=one.ns / steps)
+def _place(evidence: Evidence, result: Repeated) -> Place:
+    again = result.again
+    count, ns = (amount / evidence.steps.count for amount in (len(result.calls), result.ns))
+    return Place(op=again.op, module=again.module, source=again.source, count=count, ns=ns)
 
 
 OF = {
     "numbers": "shapes and constants",
-    "weights": "weights that stay as they are",
-    "tensors": "tensors that hold the same",
+    "weights": "weights that do not change",
+    "tensors": "tensors with the same contents",
 }
+"""What the result is computed of, for a reader, by the kind of input."""
 
 
-def _fact(evidence: Evidence, one: Repeated) -> str:
-    again, steps = one.again, evidence.steps.count
+def _fact(evidence: Evidence, result: Repeated) -> str:
+    again = result.again
     what = f"all of {again.module}" if again.whole else f"{short_op(again.op)} and what leads to it"
-    at = f" ({again.source})" if again.source else ""
-    count = units.a_step(len(one.calls) / steps, "operation")
+    source = f" ({again.source})" if again.source else ""
+    count = units.a_step(len(result.calls) / evidence.steps.count, "operation")
     when = "as in the step before" if again.kind == "steps" else f"{again.times} times in a step"
-    return f"{what}{at}: {count} on {OF.get(again.of, again.of)}, computed {when}"
+    return f"{what}{source}: {count} on {OF.get(again.of, again.of)}, computed {when}"

@@ -1,29 +1,29 @@
-"""Rows of earlier turns are computed again in every turn.
+"""Every turn of a loop computes the rows of earlier turns again.
 
-A loop that makes one token a turn and gives the model all tokens so far computes n rows for one that is new: for n
-turns n * n / 2 rows where n would do. In a causal model the earlier rows come out as they did before.
+A loop that generates one token a turn (iteration) and passes all tokens so far to the model computes n rows for one
+that is new: n * n / 2 rows for n turns, where n would do. In a causal model the earlier rows do not change.
 
 ## How it is recognised
 
-In a live run a sample is kept of what each module is given and of what it returns; the same of the program's own
-functions outside of modules. One that is called again with one dimension longer, where the rows before are those of the
-last call and its result's rows are as well, has computed them again. A function is told where it has matrix products:
-one without lays out what a cache holds. One module or function whose rows differ is enough for silence: then later rows
-have a part in earlier ones, as in a model that is not causal, and a cache would change the results. A trace has no
-values, so that nothing is said there.
+A live run keeps samples of the inputs and outputs of each module, and of the program's own functions outside of
+modules. A module or function computed rows again if one dimension of its input grew since its last call, and the
+earlier rows of both input and output are the same. A function counts only if it has matrix products: one without only
+arranges what a cache holds. If the rows of any module or function changed, nothing is reported: earlier rows then
+depend on later ones, as in a model that is not causal, and a cache would change the results. A trace has no values, so
+nothing is reported there.
 
 ## What it costs
 
-    cost (high) = time of the modules' operations * rows that were there / rows
-    cost (low)  = time of each * the share of its bytes that belongs to those rows: weights are read all the same
+    cost (high) = time of the modules' operations * earlier rows / all rows
+    cost (low)  = time of each operation * the share of its bytes that belongs to earlier rows: weights are read anyway
 
-Keys and values of attention are read in full by either way.
+Attention reads all keys and values either way.
 
 ## What helps
 
-A cache of keys and values, filled by the first call, and the new row alone in each turn after it: `use_cache=True` in
-Transformers, `past_key_values`. Where the model has none: each attention keeps its keys and values, in a tensor of the
-whole length (M10). A window of fixed length that moves on has other positions in each turn: nothing of it can be kept.
+A cache of keys and values, filled by the first call, and only the new row in each later turn: `use_cache=True` in
+Transformers, `past_key_values`. If the model has none: each attention keeps its keys and values in a tensor of the full
+length (M10). A sliding window of fixed length has other positions in each turn: nothing of it can be kept.
 
 ## Sick
 
@@ -50,46 +50,47 @@ from gobrrr import units
 from gobrrr.analysis.detect.again import Repeated, repeated
 from gobrrr.analysis.findings.claims import Found
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, about_calls
+from gobrrr.conditions.common import MOST_PLACES, about_calls, needs_live, of_step
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "R03"
-TITLE = "earlier rows computed again in every turn"
+TITLE = "rows of earlier turns computed again in every turn"
 TREATMENT = "kv-cache"
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
     """Modules that compute the rows of earlier turns again, by the line that calls them."""
     if evidence.profile.seen is None or evidence.profile.seen.again is None:
-        return NotChecked(code=CODE, needs="needs a live run: gobrrr diagnose file.py:step")
-    found = repeated(evidence, "rows")
-    if not found:
+        return needs_live(CODE)
+    modules = repeated(evidence, "rows")
+    if not modules:
         return None
-    calls, low, high = (np.concatenate(parts) for parts in zip(*((o.calls, o.low, o.high) for o in found), strict=True))
+    parts = zip(*((module.calls, module.low, module.high) for module in modules), strict=True)
+    calls, low, high = (np.concatenate(part) for part in parts)
     return about_calls(
         evidence,
         CODE,
         TITLE,
         (calls, low, high),
-        where=[_place(evidence, one) for one in found[:MOST_PLACES]],
+        where=[_place(evidence, module) for module in modules[:MOST_PLACES]],
         certainty="high",
         treatments=[TREATMENT],
-        facts=[_fact(evidence, one) for one in found[:MOST_PLACES]],
+        facts=[_fact(evidence, module) for module in modules[:MOST_PLACES]],
     )
 
 
-def _place(evidence: Evidence, one: Repeated) -> Place:
-    steps, again = evidence.steps.count, one.again
-    ns = float(evidence.calls.ns[one.calls].sum()) / steps
-    return Place(op=again.op, module=again.module, source=again.source, count=len(one.calls) / steps, ns=ns)
+def _place(evidence: Evidence, module: Repeated) -> Place:
+    steps, again = evidence.steps.count, module.again
+    ns = float(evidence.calls.ns[module.calls].sum()) / steps
+    return Place(op=again.op, module=again.module, source=again.source, count=len(module.calls) / steps, ns=ns)
 
 
-def _fact(evidence: Evidence, one: Repeated) -> str:
-    again = one.again
-    at = f" ({again.source})" if again.source else ""
+def _fact(evidence: Evidence, module: Repeated) -> str:
+    again = module.again
+    source = f" ({again.source})" if again.source else ""
     first, last = again.rows[0], again.rows[-1]
-    ns, what = one.ns / evidence.steps.count, again.module or again.op
     return (
-        f"{what}{at}: {units.things(again.times, 'turn')} with {first[1]} to {last[1]} rows, of which "
-        f"{first[0]} to {last[0]} come out as before: {units.duration(ns)} of {units.duration(evidence.wall_ns)}"
+        f"{again.module or again.op}{source}: {units.things(again.times, 'turn')} with {first[1]} to {last[1]} rows, "
+        f"of which {first[0]} to {last[0]} are the same as before: "
+        f"{of_step(evidence, module.ns / evidence.steps.count)}"
     )

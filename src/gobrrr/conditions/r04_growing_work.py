@@ -1,48 +1,48 @@
-"""Work that grows: each step, or each turn, does more than the one before.
+"""Work grows: each step, or each turn of a loop, does more than the one before.
 
-A hidden state that is kept with its graph makes each backward pass go through all earlier batches; a loss that is added
-up with its graph keeps the graph of every step; a list that is stacked in each step, a buffer that is read as a whole,
-a hook that each step registers anew: the step that was fast at the beginning takes seconds after an hour, or memory
-runs out.
+A hidden state that is kept with its graph makes each backward pass go through all earlier batches. A loss that is
+accumulated with its graph keeps the graph of every step. Lists that are stacked in each step, buffers that are read as
+a whole, and hooks that each step registers again behave the same way. A step that was fast at the beginning takes
+seconds after an hour, or memory runs out.
 
 ## How it is recognised
 
-- Operations of one name that become more, or whose tensors become larger, by the same amount in each recorded step, of
-  which there have to be three. In a live run two looks at steps behind them have to show it as well, and tell the line.
-- In a live run, between steps: nodes of autograd's graphs that can be reached from the results that are there, and
-  hooks on modules and tensors, more by as many at each of four boundaries. The line is that of the result whose graph
-  is still there when the next step has ended.
-- Also in a live run, memory alone: tensors that a step made and that are there when the next step has ended, where the
-  recorded steps left as many more. Told where 1,000 more steps fill 2 % of the memory.
-- Within a step: four or more backward passes, each through more operations than the one before, behind forward passes
+- Operations of one name whose number or tensor size increases by the same amount in each of at least three recorded
+  steps. In a live run two later steps have to confirm it, and give the line.
+- In a live run, between steps: the number of autograd nodes that can be reached from existing results, or of hooks on
+  modules and tensors, increases by the same amount at each of four boundaries. The line is that of the result whose
+  graph still exists when the next step has ended.
+- In a live run, memory: tensors that a step made and that still exist when the next step has ended, if the recorded
+  steps left as many more each. Reported if 1,000 more steps fill 2 % of the memory.
+- Within a step: four or more backward passes, each through more operations than the one before, after forward passes
   that are all alike.
 
-Silent are lengths that vary, a schedule that alternates, a curriculum that has ended, the first step of an optimizer,
-the last few results that a program keeps, and a list of numbers. A buffer that fills to a most size looks like one that
-has none: memory alone is of medium certainty. Rows that a turn computes again are R03's, a tensor that is grown by
-concatenation is M10's.
+Not reported: lengths that vary, a schedule that alternates, a curriculum that has ended, the first step of an
+optimizer, the last few results that a program keeps, and a list of numbers. Rows that a turn computes again are R03's,
+a tensor that grows by concatenation is M10's.
 
-A trace does not say whether it goes on: what it shows is of low certainty.
+A buffer that fills up to a maximum looks like one without a limit, so memory alone has medium certainty. A trace does
+not show whether the growth continues, so it has low certainty.
 
 ## What it costs
 
     cost (high) = time of these calls * the share of them that was not there in the first step of the loop
                       + idle time of the device that launching them causes
-    cost (low)  = the same of what was not there in the first recorded step
+    cost (low)  = the same for what was not there in the first recorded step
 
-Of turns: what the first turn's length would not have, at the least nothing, because the program may need all of it. The
-finding is told where this is 2 % of the step, or will be after 1,000 more steps. What only takes memory costs no time
-yet.
+For turns within a step: the high end is what the later turns take beyond the first one's length. The low end is 0,
+because the program may need all of it. A finding needs 2 % of the step now, or after 1,000 more steps. What only takes
+memory costs no time yet.
 
 ## What helps
 
 - A state: `hidden = hidden.detach()` between steps, and no `retain_graph=True`.
 - A sum or a list of losses: `total += loss.detach()`, read once with `.item()` at the end.
-- A list of outputs: numbers made of them at once (a sum, a count), or written to a file from time to time.
-- A list that is stacked: a tensor of the most that comes, filled in place; a running sum in place of all values.
-- A buffer or a cache: a most size (`deque(maxlen=...)`), a sample of it, a window of the cache.
+- A list of outputs: reduce them to numbers at once (a sum, a count), or write them to a file from time to time.
+- A list that is stacked: a tensor of the maximum size, filled in place; a running sum instead of all values.
+- A buffer or a cache: a maximum size (`deque(maxlen=...)`), a sample of it, a window of the cache.
 - Hooks: registered once before the loop, or `handle.remove()` at the end of the step.
-- Turns: ask for the gradients of the turn's own state alone.
+- Turns: ask only for the gradients of the turn's own state.
 
 ## Sick
 
@@ -80,74 +80,69 @@ IN_TURNS = "backward passes that grow from turn to turn"
 FILLING = "memory that fills from step to step"
 TREATMENT = "let-go"
 AHEAD = 1_000
-"""Steps for which it is said what will be."""
+"""Steps that a forecast looks ahead; chosen, not measured."""
 
 
 def check(evidence: Evidence) -> Found | NotChecked | None:
-    """What rises from step to step or turn to turn, and what is held."""
-    found = grown(evidence)
-    if found is None:
+    """Work that grows from step to step or turn to turn, and memory that is held."""
+    growth = grown(evidence)
+    if growth is None:
         return NotChecked(code=CODE, needs="needs three recorded steps that are marked: profiler.step() in the loop")
-    gone, a_step = _vanishing(evidence, found)
+    gone, a_step = _vanishing(evidence, growth)
     wall = max(evidence.wall_ns, 1.0)
-    later_ns = a_step * AHEAD
     low, high = gone.at_stake if gone is not None else (0.0, 0.0)
     high = min(high, evidence.wall_ns)
-    worth = max(high, later_ns) >= LEAST_SHARE * wall or found.kept
-    if not worth and not _fills(evidence, found):
+    worth = max(high, a_step * AHEAD) >= LEAST_SHARE * wall or growth.kept
+    if not worth and not _fills(evidence, growth):
         return None
-    facts = [*_facts(evidence, found), *_ahead(evidence, found, a_step)]
-    made = Finding(
+    title = TITLE if growth.rising or growth.kept else IN_TURNS
+    about = Finding(
         code=CODE,
-        title=_title(found) if worth else FILLING,
-        where=_places(evidence, found)[:MOST_PLACES],
+        title=title if worth else FILLING,
+        where=_places(evidence, growth)[:MOST_PLACES],
         at_stake_ns=(min(max(low, 0.0), high), high),
-        certainty=_certainty(found) if worth else "medium",
+        certainty=_certainty(growth) if worth else "medium",
         treatments=[TREATMENT],
-        evidence=facts,
+        evidence=[*_facts(evidence, growth), *_ahead(evidence, growth, a_step)],
     )
-    return Found(made, gone.claim if gone is not None else NOTHING, NO_CALLS)
+    return Found(about, gone.claim if gone is not None else NOTHING, NO_CALLS)
 
 
-def _title(found: Grown) -> str:
-    return TITLE if found.rising or found.kept else IN_TURNS
-
-
-def _fills(evidence: Evidence, found: Grown) -> bool:
-    """Whether what is kept will be a part of the memory that counts."""
+def _fills(evidence: Evidence, growth: Grown) -> bool:
+    """Whether the memory that is kept will be a considerable part of the device's after `AHEAD` steps."""
     memory = evidence.profile.memory
-    if found.filling is None or memory is None or memory.capacity_bytes is None:
+    if growth.filling is None or memory is None or memory.capacity_bytes is None:
         return False
-    return found.filling.rate * AHEAD >= LEAST_SHARE * memory.capacity_bytes
+    return growth.filling.rate * AHEAD >= LEAST_SHARE * memory.capacity_bytes
 
 
-def _vanishing(evidence: Evidence, found: Grown) -> tuple[Vanishing | None, float]:
-    """(what the growth takes now, what each step adds to a step), in ns."""
-    parts = [(rising.calls, rising.low, rising.high, rising.a_step) for rising in found.rising]
-    if found.turns is not None:
-        none = np.zeros(len(found.turns.calls))
-        parts.append((found.turns.calls, none, found.turns.more, none))
+def _vanishing(evidence: Evidence, growth: Grown) -> tuple[Vanishing | None, float]:
+    """(what the growth costs now, by how many ns each step is longer than the one before)."""
+    parts = [(rising.calls, rising.low, rising.high, rising.a_step) for rising in growth.rising]
+    if growth.turns is not None:
+        none = np.zeros(len(growth.turns.calls))
+        parts.append((growth.turns.calls, none, growth.turns.more, none))
     if not parts:
         return None, 0.0
     calls, low, high, a_step = (np.concatenate(column) for column in zip(*parts, strict=True))
     calls, first = np.unique(calls, return_index=True)
     ns = evidence.calls.ns[calls]
     now = vanishing(evidence, calls, ns * low[first], ns * high[first])
-    if not evidence.device.asynchronous:  # the shortest operations have no device work, and still take the host's time
+    if not evidence.device.asynchronous:  # the shortest operations have no device work, but take host time
         host = evidence.replayed.duration_ns
         steps = evidence.recorded_steps.count
-        return now, sum(float(host[rising.rows].sum()) / steps / rising.mean * rising.rate for rising in found.rising)
+        return now, sum(float(host[rising.rows].sum()) / steps / rising.mean * rising.rate for rising in growth.rising)
     more = vanishing(evidence, calls, ns * 0.0, ns * a_step[first])
     return now, more.device_ns + more.idle_ns
 
 
-def _certainty(found: Grown) -> Certainty:
-    if found.kept or any(rising.seen for rising in found.rising):
+def _certainty(growth: Grown) -> Certainty:
+    if growth.kept or any(rising.seen for rising in growth.rising):
         return "high"
-    return "medium" if found.turns is not None else "low"
+    return "medium" if growth.turns is not None else "low"
 
 
-def _places(evidence: Evidence, found: Grown) -> list[Place]:
+def _places(evidence: Evidence, growth: Grown) -> list[Place]:
     count = evidence.steps.count
     places = [
         Place(
@@ -157,58 +152,58 @@ def _places(evidence: Evidence, found: Grown) -> list[Place]:
             count=len(rising.rows) / evidence.recorded_steps.count,
             ns=float(evidence.calls.ns[rising.calls].sum()) / count,
         )
-        for rising in found.rising
+        for rising in growth.rising
     ]
-    if found.turns is not None:
-        ns = float(evidence.calls.ns[found.turns.calls].sum()) / count
-        places.append(Place(op=None, source=found.turns.source, count=len(found.turns.lengths), ns=ns))
-    held = [Place(op=result.op, source=result.source) for result in found.results]
-    if found.hooks is not None:
-        held += [Place(op=None, source=one) for one in found.hooked]
-    known = {place.source for place in places}
-    return [*places, *(place for place in held if place.source not in known)]
+    if growth.turns is not None:
+        ns = float(evidence.calls.ns[growth.turns.calls].sum()) / count
+        places.append(Place(op=None, source=growth.turns.source, count=len(growth.turns.lengths), ns=ns))
+    held = [Place(op=result.op, source=result.source) for result in growth.results]
+    if growth.hooks is not None:
+        held += [Place(op=None, source=source) for source in growth.hooked]
+    sources = {place.source for place in places}
+    return [*places, *(place for place in held if place.source not in sources)]
 
 
-def _facts(evidence: Evidence, found: Grown) -> list[str]:
-    facts = [_of_calls(rising) for rising in found.rising[:MOST_PLACES]]
-    if found.nodes is not None:
-        rate, now = units.things(found.nodes.rate, "autograd node"), units.count(found.nodes.now)
-        held = f": held by the result of {_made(found)}" if found.results else ""
-        facts.append(f"graphs of earlier steps stay: {rate} more after each step, now {now}{held}")
-    elif found.filling is not None:
-        facts.append(f"results of earlier steps stay: what {_made(found)} makes is there when the next step has ended")
-        facts.append(_memory(evidence, found.filling))
-    if found.hooks is not None:
-        rate, now = units.things(found.hooks.rate, "hook"), units.count(found.hooks.now)
+def _facts(evidence: Evidence, growth: Grown) -> list[str]:
+    facts = [_of_calls(rising) for rising in growth.rising[:MOST_PLACES]]
+    if growth.nodes is not None:
+        rate, now = units.things(growth.nodes.rate, "autograd node"), units.count(growth.nodes.now)
+        held = f": held by the result of {_operations(growth)}" if growth.results else ""
+        facts.append(f"graphs of earlier steps are kept: {rate} more after each step, now {now}{held}")
+    elif growth.filling is not None:
+        facts.append(f"results of earlier steps are kept: those of {_operations(growth)} outlive the next step")
+        facts.append(_memory(evidence, growth.filling))
+    if growth.hooks is not None:
+        rate, now = units.things(growth.hooks.rate, "hook"), units.count(growth.hooks.now)
         facts.append(f"{rate} more on modules and tensors after each step, now {now}")
-    if found.turns is not None:
-        lengths = found.turns.lengths
+    if growth.turns is not None:
+        lengths = growth.turns.lengths
         facts.append(
-            f"{len(lengths)} backward passes in a step, behind forward passes that are alike: "
+            f"{len(lengths)} backward passes in a step, after forward passes that are alike: "
             f"{units.things(lengths[0], 'operation')} in the first, {units.count(lengths[1])} in the second, "
             f"{units.count(lengths[-1])} in the last"
         )
     return facts
 
 
-def _made(found: Grown) -> str:
-    """The operations that make what is kept, with their lines."""
+def _operations(growth: Grown) -> str:
+    """The operations whose results are kept, with their lines."""
     return ", ".join(
-        dict.fromkeys(f"{short_op(result.op)} ({result.source})" for result in found.results[:MOST_PLACES])
+        dict.fromkeys(f"{short_op(result.op)} ({result.source})" for result in growth.results[:MOST_PLACES])
     )
 
 
 def _of_calls(rising: Rising) -> str:
-    at = f" ({rising.source})" if rising.source else ""
+    source = f" ({rising.source})" if rising.source else ""
     what = "call" if rising.counted else "element"
     ahead = units.count(rising.last + rising.rate * AHEAD)
     return (
-        f"{short_op(rising.op)}{at}: {units.things(rising.rate, what)} more in each step, {units.count(rising.last)} "
-        f"in the last recorded one; after {AHEAD:,} more steps {ahead}"
+        f"{short_op(rising.op)}{source}: {units.things(rising.rate, what)} more in each step, "
+        f"{units.count(rising.last)} in the last recorded one; after {AHEAD:,} more steps {ahead}"
     )
 
 
-def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
+def _ahead(evidence: Evidence, growth: Grown, a_step: float) -> list[str]:
     facts = []
     if a_step > 0:
         now, then = units.duration(evidence.wall_ns), units.duration(evidence.wall_ns + a_step * AHEAD)
@@ -216,10 +211,10 @@ def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
             f"each step takes {units.duration(a_step)} more than the one before: {now} now, {then} after {AHEAD:,} "
             "more steps at this rate"
         )
-    if found.bytes is not None and found.filling is None and (found.kept or found.rising):
-        facts.append(_memory(evidence, found.bytes))
+    if growth.bytes is not None and growth.filling is None and (growth.kept or growth.rising):
+        facts.append(_memory(evidence, growth.bytes))
     drift = evidence.profile.times.drift if evidence.profile.times is not None else None
-    if drift is not None and drift > 0 and found.rising:
+    if drift is not None and drift > 0 and growth.rising:
         facts.append(
             f"without the profiler the last third of the steps took {units.percent(drift)} more than the first"
         )
@@ -228,12 +223,12 @@ def _ahead(evidence: Evidence, found: Grown, a_step: float) -> list[str]:
 
 def _memory(evidence: Evidence, held: Holding) -> str:
     rate, now = held.rate, held.now
-    said = (
+    text = (
         f"tensors hold {units.bytes_(rate)} more after each step, {units.bytes_(now)} when the profile ended: "
         f"{units.bytes_(now + rate * AHEAD)} after {AHEAD:,} more"
     )
     memory = evidence.profile.memory
     if memory is None or memory.capacity_bytes is None:
-        return said
+        return text
     left = units.count(max(memory.capacity_bytes - now, 0.0) / rate)
-    return f"{said}, and all of the {units.bytes_(float(memory.capacity_bytes))} after {left}"
+    return f"{text}, and all of the {units.bytes_(float(memory.capacity_bytes))} after {left}"

@@ -1,4 +1,4 @@
-"""What a step loses where calls vanish: their time on the device, and the host's time to launch them."""
+"""What removing calls saves: their time on the device, and the host's time to launch them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Vanishing:
 
 
 def vanishing(evidence: Evidence, calls: I8, low: F8, high: F8) -> Vanishing:
-    """Each of `calls` loses `low` to `high` (ns), and the same share of the idle time that launching it causes."""
+    """Each of `calls` saves `low` to `high` (ns), and the same share of the idle time that launching it causes."""
     ns = np.maximum(evidence.calls.ns[calls], 1.0)
     of_first = dict(zip(evidence.calls.first[calls].tolist(), range(len(calls)), strict=True))
     gaps, behind = launching(evidence)
-    mine = np.array([of_first.get(one, -1) for one in behind.tolist()], dtype=np.int64)
-    gaps, mine = gaps[mine >= 0], mine[mine >= 0]
+    position = np.array([of_first.get(work, -1) for work in behind.tolist()], dtype=np.int64)
+    gaps, position = gaps[position >= 0], position[position >= 0]
     idle = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
-    idle_high, idle_low = (idle * np.minimum(part / ns, 1.0)[mine] for part in (high, low))
+    idle_high, idle_low = (idle * np.minimum(part / ns, 1.0)[position] for part in (high, low))
     count = evidence.steps.count
     device = step_saving(evidence, calls, low, high)
     host = path_of(evidence).host_saving(float(idle_low.sum()) / count, float(idle_high.sum()) / count)
