@@ -48,12 +48,18 @@ def named_here(diagnosis: Diagnosis, most_treatments: int, most_findings: int) -
 
 
 def prescriptions(
-    diagnosis: Diagnosis, page: Page, *, most: int, named: Collection[str] | None = None, facts: Sequence[int] = ()
+    diagnosis: Diagnosis,
+    page: Page,
+    *,
+    most: int,
+    named: Collection[str] | None = None,
+    facts: Sequence[int] = (),
+    code: int | None = None,
 ) -> list[Line]:
     """The first `most` ranked treatments, each with what it mends, the place, and the code to paste.
 
     `named`: findings that may be referred to (None: all). `facts`: lines of evidence for the first finding, the second,
-    and so on.
+    and so on. `code`: code of more lines is told by where it stands (None: no limit).
     """
     ranked = worth_doing(diagnosis)
     if not ranked:
@@ -66,7 +72,7 @@ def prescriptions(
         seen = first.setdefault(prescription.finding, rank)
         room = facts[len(first) - 1] if seen == rank and len(first) <= len(facts) else 0
         there = same_place(beside.get(prescription.finding, []), named) if seen == rank else ""
-        lines += _remedy(rank, prescription, by_code.get(prescription.finding), page)
+        lines += _remedy(rank, prescription, by_code.get(prescription.finding), page, code)
         lines += _mends(prescription, by_code, seen if seen < rank else None, there, page)
         lines += _facts(by_code.get(prescription.finding), page, room)
         if prescription.then and room:
@@ -101,8 +107,9 @@ def worth_doing(diagnosis: Diagnosis) -> list[Prescription]:
     ]
 
 
-def _remedy(rank: int, prescription: Prescription, finding: Finding | None, page: Page) -> list[Line]:
-    """The treatment's name with its code: on one line if both fit, else the whole code below the name."""
+def _remedy(rank: int, prescription: Prescription, finding: Finding | None, page: Page, most: int | None) -> list[Line]:
+    """The treatment's name with its code: on one line if both fit, else the whole code below the name, or where code of
+    more than `most` lines stands."""
     lead, name, saves = f"  {rank}  ", name_of(prescription.treatment), amount(prescription, finding)
     said = clean_lines(prescription.how)
     right: Line = [(saves, "bold")]
@@ -111,6 +118,8 @@ def _remedy(rank: int, prescription: Prescription, finding: Finding | None, page
         left: Line = [(lead, ""), *head, (said[0], CODE)]
         if fits(left, right, page.width):
             return [spread(left, right, page.width)]
+    if most is not None and len(said) > most:
+        said = [f"# {len(said)} lines of code: gobrrr explain {name.partition(':')[0]}"]
     room = page.width - len(CODE_AT)
     code: list[Line] = [[(CODE_AT, ""), (part, CODE)] for line in said for part in folded(line, room)]
     return [spread([(lead, ""), (name, "bold")], right, page.width), *code]

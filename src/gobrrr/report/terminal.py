@@ -50,6 +50,7 @@ class Detail:
     unchecked: int = 9
     notes: int = 3
     trials: int = 30
+    code: int | None = None  # lines of code under a prescription; longer code is told by where it stands
 
 
 LEVELS = (
@@ -68,7 +69,9 @@ LEVELS = (
     Detail(prescriptions=2, held=2, facts=(), findings=0, evidence=1, devices=0, unchecked=4, notes=0),
     Detail(prescriptions=2, held=1, facts=(), findings=0, evidence=1, devices=0, unchecked=4, notes=0),
     Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=1, notes=0, trials=6),
-    Detail(prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=0, notes=0, trials=3),
+    Detail(
+        prescriptions=1, held=1, facts=(), findings=0, evidence=0, devices=0, unchecked=0, notes=0, trials=3, code=9
+    ),
 )
 """Levels of detail, most first; the first level that fits the screen is used."""
 
@@ -329,7 +332,9 @@ def _no_light(diagnosis: Diagnosis) -> str:
 
 def _advice(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
     named = advice.named_here(diagnosis, detail.prescriptions, detail.findings)
-    return advice.prescriptions(diagnosis, page, most=detail.prescriptions, named=named, facts=detail.facts)
+    return advice.prescriptions(
+        diagnosis, page, most=detail.prescriptions, named=named, facts=detail.facts, code=detail.code
+    )
 
 
 def _others(diagnosis: Diagnosis, page: Page, detail: Detail) -> list[Line]:
