@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from gobrrr.guarded import Parts
 from gobrrr.model.recording import Held, Kept
 from gobrrr.observe.live.apart import apart
+from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.static.memory import storage_of
 
 PART = "what is held from step to step"
@@ -91,7 +92,7 @@ class HeldWatch:
                     nodes=_reached(result.grad_fn for result in results),
                     tensors=len(tensors),
                     bytes=sum(sizes.values()),
-                    device_bytes=_allocated(),
+                    device_bytes=int(torch.cuda.memory_allocated()) if on_gpu() else None,
                     hooks=hooks,
                 )
             )
@@ -148,10 +149,3 @@ def _reached(nodes: Iterable[Any]) -> int | None:
         if len(seen) > MOST_NODES:
             return None
     return len(seen)
-
-
-def _allocated() -> int | None:
-    """The bytes that tensors hold on the GPU; None without one."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return None
-    return int(torch.cuda.memory_allocated())

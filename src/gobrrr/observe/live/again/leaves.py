@@ -77,9 +77,9 @@ class Leaves:
             if storage is not None:
                 bit = LEARNS if parameter.requires_grad else KEPT
                 self._roles[storage._cdata] = (StorageWeakRef(storage), bit)
-        for var in vars(module).values():
-            for tensor in _tensors(var if isinstance(var, list | tuple) else (var,)):
-                storage = storage_of(tensor)
+        for attribute in vars(module).values():
+            for value in attribute if isinstance(attribute, list | tuple) else (attribute,):
+                storage = storage_of(value) if isinstance(value, torch.Tensor) else None
                 if storage is not None:
                     self.attributes.add(storage._cdata)
 
@@ -138,7 +138,3 @@ class Leaves:
             if flat.numel() > MOST_BYTES:
                 flat = flat[:: (flat.numel() // MOST_BYTES) | 1]  # an odd step: samples every byte of an element
             return flat.cpu().numpy().tobytes()
-
-
-def _tensors(values: Any) -> list[Any]:
-    return [value for value in values if isinstance(value, torch.Tensor)]

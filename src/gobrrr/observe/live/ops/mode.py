@@ -154,7 +154,8 @@ class Dispatched(TorchDispatchMode):
             self.left_out += 1
             return
         if not plain:
-            self._put(OpCall(name=f"higher_order::{func.name()}"), "host" if not _on_device(args) else "device")
+            on_device = any(map(_device, tensors_of(args)))
+            self._put(OpCall(name=f"higher_order::{func.name()}"), "device" if on_device else "host")
             return
         name = schema_of(func)[0]
         if name.startswith(QUIET):
@@ -243,10 +244,6 @@ def _dispatches_itself(kind: Any) -> bool:
 
 def _device(tensor: Any) -> bool:
     return bool(tensor.device.type not in ("cpu", "meta"))
-
-
-def _on_device(args: Any) -> bool:
-    return any(map(_device, tensors_of(args)))
 
 
 def _host_copy(read: list[Any], written: list[Any]) -> Copy:

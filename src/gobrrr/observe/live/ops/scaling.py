@@ -22,7 +22,7 @@ from gobrrr.model.live import Counted, Scaling
 from gobrrr.model.recording import Recording
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.apart import apart
-from gobrrr.observe.live.clock import wait
+from gobrrr.observe.live.clock import on_gpu, wait
 from gobrrr.observe.live.ops.dispatch import watch
 from gobrrr.observe.live.state.kept import Kept
 from gobrrr.observe.targets import step_of
@@ -136,7 +136,8 @@ def scale(
             if not points:
                 raise
             end = _refused(error, factor)
-            _release()
+            if on_gpu():
+                torch.cuda.empty_cache()  # what the size that did not fit has left
             break
         points.append((float(factor), ns, work.flop if work is not None else None))
         moved.append(work.bytes if work is not None else None)
@@ -182,12 +183,6 @@ def _refused(error: Exception, factor: int) -> str:
         return f"{factor} times the batch does not fit into memory"
     text = (str(error).strip().splitlines() or [""])[0]
     return f"the step refuses {factor} times the batch: {type(error).__name__}: {text}"
-
-
-def _release() -> None:
-    """Free the memory of the size that did not fit."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def _batch(inputs: Any) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Memory
+from gobrrr.observe.live.clock import on_gpu
 from gobrrr.system import cgroup
 
 STATUS = Path("/proc/self/status")
@@ -79,9 +80,7 @@ class MemoryWatch:
     def _gpu(self) -> Mapping[str, Any] | None:
         if self._stats is not None:
             return self._stats()
-        if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-            return None
-        return dict(torch.cuda.memory_stats())
+        return dict(torch.cuda.memory_stats()) if on_gpu() else None
 
     def _per_step(self, name: str, after: Mapping[str, Any], steps: int) -> float | None:
         if self._before is None or name not in after or name not in self._before or not steps:

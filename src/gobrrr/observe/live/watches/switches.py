@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Switches
+from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.live.watches.calls_in_source import call_in_source
 from gobrrr.observe.live.watches.lines import user_line
 from gobrrr.observe.live.watches.tools import STATUS, debugger, monitoring, named
@@ -117,7 +118,7 @@ class SwitchWatch:
             anomaly_checks_nan=anomaly and bool(torch.is_anomaly_check_nan_enabled()),
             launch_blocking=any(self._environment.get(name, "0") not in ("", "0") for name in _BLOCKING),
             deterministic=bool(torch.are_deterministic_algorithms_enabled()),
-            sync_debug=_sync_debug(),
+            sync_debug=on_gpu() and bool(torch.cuda.get_sync_debug_mode()),  # which would start CUDA itself
             tracer=named(sys.gettrace()),
             profiler=named(sys.getprofile()),
             monitoring=monitoring(),
@@ -159,10 +160,3 @@ def _of(matmul: str, conv: str, onednn: str) -> Precision:
     """From the settings of cuBLAS, cuDNN and oneDNN; "medium" is bfloat16 products, which only oneDNN has."""
     name = "medium" if onednn == "bf16" else "high" if "tf32" in (matmul, onednn) else "highest"
     return Precision(name, matmul == "tf32", conv == "tf32")
-
-
-def _sync_debug() -> bool:
-    """Whether torch warns of each wait for the GPU; asking would start CUDA where the program has not."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return False
-    return bool(torch.cuda.get_sync_debug_mode())
