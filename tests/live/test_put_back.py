@@ -146,7 +146,7 @@ def test_what_the_step_gets_at_by_other_ways_is_said() -> None:
 def test_iterators_go_on_and_the_answer_says_so() -> None:
     batches, model = iter([torch.ones(2, 4)] * 99), torch.nn.Linear(4, 4)
     found = profile(lambda: model(next(batches)))
-    assert any("goes through batches: that goes on, and is not put back" in note for note in found.notes)
+    assert any("takes items from batches: an iterator can't be put back" in note for note in found.notes)
 
 
 def test_a_state_that_the_hosts_memory_does_not_hold_twice_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

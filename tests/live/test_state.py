@@ -145,7 +145,7 @@ def test_the_attributes_of_what_a_step_belongs_to_are_put_back_and_what_only_goe
     run(made, 3)
     state.restore()
     assert (trainer.at, trainer.losses) == (0, [])
-    assert state.notes == ["the step goes through batches: that goes on, and is not put back"]
+    assert state.notes == ["the step takes items from batches: an iterator can't be put back"]
 
 
 def test_of_a_long_list_what_was_appended_is_taken_off_and_a_large_table_is_said() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -9,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from gobrrr.model.live import HostSync  # noqa: E402
+from gobrrr.observe.live.watches.sync_mode import set_sync_mode  # noqa: E402
 from gobrrr.observe.live.watches.syncs import SyncWatch, looking  # noqa: E402
 from tests.live import program  # noqa: E402
 
@@ -143,6 +146,56 @@ def test_what_the_program_sets_meanwhile_stays() -> None:
             warnings.showwarning = own
         assert warnings.filters[0][0] == "ignore"
         assert warnings.showwarning is own
+
+
+def test_switching_the_mode_warns_of_nothing_and_leaves_the_programs_warnings_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modes: list[Any] = []
+
+    def set_mode(mode: Any) -> None:
+        modes.append((mode, torch.is_warn_always_enabled()))
+        warnings.warn("Synchronization debug mode is a prototype feature", UserWarning, stacklevel=2)
+
+    def programs_own() -> None:
+        warnings.warn("the program's own", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        programs_own()
+        set_sync_mode("warn")
+        programs_own()
+    assert [str(one.message) for one in shown] == ["the program's own"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = list(warnings.filters)
+        set_sync_mode(0)
+        assert list(warnings.filters) == before
+    assert modes == [("warn", True), (0, True)]
+    assert not torch.is_warn_always_enabled()
+
+
+@pytest.mark.gpu
+def test_a_program_that_sets_the_mode_itself_still_gets_its_warning() -> None:
+    code = """
+import warnings
+import torch
+from gobrrr.observe.live.ops.readings import equal_to, readable
+from gobrrr.observe.live.watches.sync_mode import set_sync_mode
+from gobrrr.observe.live.watches.syncs import looking
+x = torch.ones(4, device="cuda")
+warnings.simplefilter("error")
+with looking() as watch, readable(x):
+    equal_to(x, 1)
+set_sync_mode(0)
+try:
+    torch.cuda.set_sync_debug_mode(0)
+except UserWarning as warning:
+    print(warning)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Synchronization debug mode is a prototype" in done.stdout
 
 
 @pytest.mark.gpu

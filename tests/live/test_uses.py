@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from gobrrr.model.live import TensorUse  # noqa: E402
 from gobrrr.observe.live.ops import readings  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
+from gobrrr.observe.live.watches.sync_mode import set_sync_mode  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -390,12 +391,12 @@ def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch's alarm for waits needs a GPU")
 def test_reading_does_not_ring_torch_s_alarm_for_waits() -> None:
     table, ids = nn.Embedding(100, 4, padding_idx=0).cuda(), torch.zeros(2, 8, dtype=torch.long, device="cuda")
-    torch.cuda.set_sync_debug_mode("error")
+    set_sync_mode("error")
     try:
         seen = watch(lambda: table(ids).sum().backward())
         assert torch.cuda.get_sync_debug_mode() == 2
     finally:
-        torch.cuda.set_sync_debug_mode("default")
+        set_sync_mode("default")
     assert {one.kind for one in seen.uses} == {"padding", "rows"}
 
 

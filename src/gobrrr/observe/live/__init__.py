@@ -1,7 +1,7 @@
-"""The live door: a step, a loop or a script is run, timed without the profiler and looked at with it.
+"""The live door: runs a step, a loop or a script, times it without the profiler, and records it with the profiler.
 
-The program is as it was afterwards: no hook, setting or profiler stays, after exceptions too, and an exception of the
-program passes through untouched.
+The program is restored afterwards: no hook, setting or profiler stays, after exceptions too. An exception of the
+program passes through unchanged.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["make_watcher", "need_torch"]
 
 OLDEST = (2, 6)
+"""The oldest version of torch that is supported."""
 
 
 def need_torch() -> None:

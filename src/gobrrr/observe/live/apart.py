@@ -1,4 +1,4 @@
-"""Beside the modes that a program has put on (TorchDispatchMode, TorchFunctionMode): they see no operation of ours."""
+"""Keeps our operations out of the modes that the program has entered (TorchDispatchMode, TorchFunctionMode)."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from torch.utils._python_dispatch import (
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """What runs in the block goes through no mode; all of them are on again behind it."""
-    # asked first: taking them off is Python of its own, which a profiler records
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or _before_dispatch():
+    """What runs in the block goes through no mode. Afterwards all modes are on again."""
+    # asked first: disabling modes runs Python code, which a profiler would record
+    if (
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or _len_torch_dispatch_stack_pre_dispatch()
+    ):
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             yield
     else:
         yield
 
 
-def _before_dispatch() -> bool:
-    return bool(_len_torch_dispatch_stack_pre_dispatch())
-
-
 @contextmanager
 def beneath(mode: TorchDispatchMode) -> Iterator[None]:
-    """A mode of ours on, below all of the program's: it sees what these let through, and they nothing that it does.
+    """Enter a mode of ours below all of the program's: it sees what they pass on, and they see nothing that it does.
 
-    The program may put modes on and take them off meanwhile: each takes off the topmost, which is never ours.
+    The program may enter and leave modes meanwhile: leaving removes the topmost one, which is never ours.
     """
     above = _lifted(None)
     try:
@@ -47,19 +47,19 @@ def beneath(mode: TorchDispatchMode) -> Iterator[None]:
     try:
         yield
     finally:
-        if any(one is mode for one in _get_current_dispatch_mode_stack()):
+        if any(entered is mode for entered in _get_current_dispatch_mode_stack()):
             _take_off(mode, above)
 
 
 def _take_off(mode: TorchDispatchMode, before: list[Any]) -> None:
-    """Our mode off the stack. `before`: the modes that were there when it came."""
+    """Take our mode off the stack. `before`: the modes above it when it was entered."""
     above = _lifted(mode)
-    later = [one for one in above if not any(one is other for other in before)]
+    later = [other for other in above if not any(other is earlier for earlier in before)]
     if len(_get_current_dispatch_mode_stack()) == 1 and len(later) == len(above):
-        _flagged(mode, None)
+        _set_flags(mode, None)
     try:
         if later:
-            _flagged(later[-1], mode)
+            _set_flags(later[-1], mode)
             _pop_mode()
         else:
             mode.__exit__(None, None, None)
@@ -67,10 +67,11 @@ def _take_off(mode: TorchDispatchMode, before: list[Any]) -> None:
         _put(above)
 
 
-def _flagged(mode: Any, as_of: Any) -> None:
-    """A mode remembers whether others were on when it came, for torch to know so when it has gone.
+def _set_flags(mode: Any, as_of: Any) -> None:
+    """Give a mode the flags of another (None: all False).
 
-    It takes that over from a mode that was there before it and goes earlier; None: there is none of these any more.
+    A mode stores whether others were on when it was entered, and torch restores that when it is left. When a mode is
+    left before one that was entered later, the later one needs its flags.
     """
     for name, value in vars(mode).items():
         if name.startswith("old_") and isinstance(value, deque) and value:
@@ -78,13 +79,16 @@ def _flagged(mode: Any, as_of: Any) -> None:
 
 
 def _lifted(until: TorchDispatchMode | None) -> list[Any]:
-    """The program's modes down to one of them, off, the topmost first. Torch's own (of fake tensors) lie lower."""
-    found: list[Any] = []
-    for one in reversed(_get_current_dispatch_mode_stack()):
-        if one is until or getattr(one, "_mode_key", None) is not None:
+    """Take off the program's modes above `until`, and return them, the topmost first.
+
+    Stops at torch's own modes (of fake tensors), which are below the program's.
+    """
+    modes: list[Any] = []
+    for mode in reversed(_get_current_dispatch_mode_stack()):
+        if mode is until or getattr(mode, "_mode_key", None) is not None:
             break
-        found.append(_pop_mode())
-    return found
+        modes.append(_pop_mode())
+    return modes
 
 
 def _put(modes: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a watcher observed -> one Profile, with the CPU's own work as device work where there is no other device."""
+"""Makes one Profile of what a watcher observed. Where there is no other device, the CPU's work is the device's work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from gobrrr.observe.live.typical import typical_only
 from gobrrr.system import paths
 
 NOT_NEWS = ("no kernel, copy or set on any device", "no ProfilerStep")
+"""How notes of the trace reader begin that a live run leaves out."""
 NO_OPERATION = "no operation of torch's ran on the thread of the steps, which is the only one that the profiler sees"
+"""The note on a profile without operations."""
 
 
 def assembled(
@@ -30,7 +32,7 @@ def assembled(
     """The profile. `cpu`: the processor's name, where it is the device. `here`: the folder that paths leave out."""
     notes = [note for note in notes if not note.startswith(NOT_NEWS)]
     fixed = processor.fixed_ns(rank.events, CALIBRATION)
-    folders = (here, *(one for one in sys.path if is_users(os.path.join(one, "any.py"))))
+    folders = (here, *(folder for folder in sys.path if is_users(os.path.join(folder, "any.py"))))
     seen = _shortened(seen, folders) if seen is not None else None
     live = msgspec.convert(_shorter(msgspec.to_builtins(live), folders), Live)
     events = with_owners(typical_only(processor.without(rank.events, CALIBRATION), notes))
@@ -38,13 +40,13 @@ def assembled(
         notes.append(NO_OPERATION)
     rank = replace(rank, events=events, live=live, seen=seen)
     if live.kind == "cpu":
-        # an operation on one element takes at most as long in its own event as it does from Python
+        # an operation on one element takes no longer in its own event than when it is called from Python
         rank = _on_processor(rank, fixed if fixed is not None else live.dispatch_ns or 0.0, cpu)
     return Profile(target=target, origin="live", ranks=(rank,), notes=tuple(notes))
 
 
 def _shorter(value: Any, folders: tuple[str, ...]) -> Any:
-    """The same builtins, texts that name a file below one of these folders without it; the first is tried first."""
+    """The same builtins, with these folders cut off from the paths of files in them; the first is tried first."""
     if isinstance(value, str):
         here = folders[:1]
         return paths.short(value, here if value.startswith(here) else folders)
@@ -54,32 +56,26 @@ def _shorter(value: Any, folders: tuple[str, ...]) -> Any:
 
 
 def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
-    """All paths of it as seen from here, or as an import finds them."""
-    sites = tuple(
-        msgspec.structs.replace(site, source=_shorter(site.source, folders), user=_shorter(site.user, folders))
-        for site in seen.sites
-    )
-    lines = tuple(
-        msgspec.structs.replace(line, caller=_shorter(line.caller, folders), source=_shorter(line.source, folders))
-        for line in seen.lines
-    )
-    own = tuple(
-        msgspec.structs.replace(time, caller=_shorter(time.caller, folders), source=_shorter(time.source, folders))
-        for time in seen.own
-    )
-    code = {_shorter(source, folders): text for source, text in seen.code.items()}
-    for name in ("loops", "again"):
-        if (told := getattr(seen, name)) is not None:
-            told = tuple(msgspec.structs.replace(one, source=_shorter(one.source, folders)) for one in told)
-            seen = msgspec.structs.replace(seen, **{name: told})
+    """The recording with all paths relative to the current folder, or to the folder where an import finds them."""
+
+    def short(record: Any, *names: str) -> Any:
+        return msgspec.structs.replace(record, **{name: _shorter(getattr(record, name), folders) for name in names})
+
     later = seen.later
-    if later is not None:
-        later = msgspec.convert(_shorter(msgspec.to_builtins(later), folders), Later)
-    return msgspec.structs.replace(seen, sites=sites, lines=lines, own=own, code=code, later=later)
+    return msgspec.structs.replace(
+        seen,
+        sites=tuple(short(site, "source", "user") for site in seen.sites),
+        lines=tuple(short(line, "caller", "source") for line in seen.lines),
+        own=tuple(short(time, "caller", "source") for time in seen.own),
+        code={_shorter(source, folders): text for source, text in seen.code.items()},
+        loops=None if seen.loops is None else tuple(short(loop, "source") for loop in seen.loops),
+        again=None if seen.again is None else tuple(short(work, "source") for work in seen.again),
+        later=None if later is None else msgspec.convert(_shorter(msgspec.to_builtins(later), folders), Later),
+    )
 
 
 def _on_processor(rank: RankProfile, fixed_ns: float, name: str) -> RankProfile:
-    """The rank with the operations' computing as device work; copies as they are where a real device did work."""
+    """The rank with the computing of operations as device work; unchanged where a real device did work."""
     if len(rank.events.of(Kind.KERNEL)):
         return rank
     events = processor.with_device(rank.events, fixed_ns)

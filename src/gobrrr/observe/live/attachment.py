@@ -1,9 +1,9 @@
-"""The GPU let go of after a recording.
+"""Detaches the profiler from the GPU after a recording.
 
-What records on an NVIDIA GPU (CUPTI) stays attached to the process when torch's profiler has stopped, and each launch
-takes longer from then on: a training's steps by a tenth to a third, to its end. Told by a variable of the environment,
-torch's profiler detaches it at the next call of CUDA's after it has stopped. Before CUDA 12.6 that crashed programs
-with CUDA graphs, so that it is left alone there (pytorch#144455, pytorch#146604, kineto#1264).
+CUPTI, which records on an NVIDIA GPU, stays attached to the process when torch's profiler has stopped. From then on
+each launch takes longer: the steps of a training by a tenth to a third, to its end. With an environment variable set,
+torch's profiler detaches CUPTI at the next CUDA call after it has stopped. Before CUDA 12.6 that crashed programs with
+CUDA graphs, so there it is not done (pytorch#144455, pytorch#146604, kineto#1264).
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ VARIABLE = "TEARDOWN_CUPTI"
 SAFE = (12, 6)
 """The first CUDA with which detaching is safe in programs with CUDA graphs (pytorch#146604)."""
 MOST_S = 0.5
-"""What detaching may take. It is a matter of milliseconds; where it takes longer, it goes on beside the program."""
+"""Seconds to wait for detaching, which takes milliseconds; after that it goes on beside the program. Chosen."""
 TASKS = "/proc/self/task"
+"""Where Linux lists the threads of this process."""
 
 STAYS = (
     "{why}: torch's profiler stays attached to the GPU in this process, so that each launch after the recording may "
     "take longer, to the end of the program (docs/live.md)"
 )
+"""The note on a profiler that stays attached."""
 
 
 class Attachment:
-    """`begin()` before torch's profiler starts, `stopping()` before it stops, `end()` after: the variable as it was.
+    """Call `begin()` before torch's profiler starts, `stopping()` before it stops, and `end()` after that.
 
-    `stays` is why the profiler stays attached; None where it does not, or never was.
+    `stays`: why the profiler stays attached; None where it does not, or never was. `end()` restores the variable.
     """
 
     def __init__(self, gpu: bool) -> None:
@@ -43,7 +45,7 @@ class Attachment:
         self.stays = _unsafe(self._before) if self._wanted else None
 
     def begin(self) -> None:
-        """Ask torch's profiler to detach when it has stopped."""
+        """Make torch's profiler detach when it has stopped."""
         if self._detaches:
             os.environ[VARIABLE] = "1"
 
@@ -54,7 +56,7 @@ class Attachment:
         self._threads = _threads()
 
     def end(self) -> None:
-        """Return when it is detached, and the variable is as it was."""
+        """Wait until it is detached, and restore the variable."""
         if not self._wanted:
             return
         if self._detaches:
@@ -69,7 +71,7 @@ class Attachment:
         return self._wanted and self.stays is None
 
     def _detached(self) -> None:
-        """A thread of the profiler's own detaches, while a call of CUDA's returns; it reads the variable to the end."""
+        """Wait for the profiler's thread that detaches: a CUDA call starts it, and it reads the variable to its end."""
         until = time.perf_counter() + MOST_S
         wait()
         while _threads() - self._threads and time.perf_counter() < until:
@@ -78,16 +80,16 @@ class Attachment:
 
 
 def _unsafe(variable: str | None) -> str | None:
-    """Why the profiler is not to be detached."""
+    """Why the profiler must not be detached; None where it may be."""
     if variable not in (None, "1"):
         return f"{VARIABLE} is {variable}"
     version = str(torch.version.cuda)
-    numbers = tuple(int(one) for one in re.findall(r"\d+", version)[:2])
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     return f"CUDA {version} is older than {SAFE[0]}.{SAFE[1]}" if numbers < SAFE else None
 
 
 def _threads() -> frozenset[str]:
-    """The threads of this process, native ones too; none where the system does not list them."""
+    """The threads of this process, native ones too; empty where the system does not list them."""
     with suppress(OSError):
         return frozenset(os.listdir(TASKS))
     return frozenset()

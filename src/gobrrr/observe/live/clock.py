@@ -1,4 +1,4 @@
-"""When steps begin, without the profiler: on the host's clock, and on a GPU by events that the device passes too."""
+"""When steps begin, without the profiler: by the host's clock, and on a GPU also by events on the device."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gobrrr.model.live import StepTimes
 
 NS_PER_MS = 1e6
 LEAST_FOR_DRIFT = 6
+"""Steps that are needed to say how their time drifts: two in each third."""
 
 
 def on_gpu() -> bool:
@@ -26,10 +27,10 @@ def wait() -> None:
 
 
 class Clock:
-    """Marks of a window: `mark()` at its begin and at the end of each step.
+    """Times the steps of a window: call `mark()` at its start and at the end of each step.
 
-    On a GPU a mark is an event on the current stream, so that the queue is never emptied by looking; the time of the
-    first step, which starts on an empty queue, is left out.
+    On a GPU a mark is an event on the current stream, so that marking never drains the queue. The first step starts on
+    an empty queue, so its time is left out.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Clock:
         self._host: list[int] = []
 
     def mark(self) -> None:
-        """One instant."""
+        """Mark this moment."""
         if self._gpu:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
@@ -55,15 +56,15 @@ class Clock:
 
     def _device(self) -> list[float]:
         pairs = zip(self._events, self._events[1:], strict=False)
-        return [float(one.elapsed_time(other)) * NS_PER_MS for one, other in pairs]
+        return [float(begin.elapsed_time(end)) * NS_PER_MS for begin, end in pairs]
 
 
 def step_times(
     ns: list[float], clock: str = "host", *, low: float | None = None, high: float | None = None
 ) -> StepTimes:
-    """The record of some steps: the median counts, and repeats between the quartiles (of few steps: the extremes).
+    """The record of some steps: their median, with the quartiles as its interval (of few steps the extremes).
 
-    `low`, `high`: another interval than that.
+    `low`, `high`: another interval in place of that.
     """
     ordered = sorted(ns)
     cut = len(ordered) // 4

@@ -1,4 +1,4 @@
-"""Two steps that are looked at before all else, for a loop that ends before the rest was measured."""
+"""Two steps that are recorded before anything else, for a loop that ends before the rest is measured."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gobrrr.observe.live.recorder import Recorder
 from gobrrr.observe.live.warmup import STEADY
 
 SURE = 3
-"""Timed steps whose extremes are taken as they are. Of fewer nothing says how much they vary."""
+"""Timed steps whose extremes are their interval; fewer do not show how much steps vary. Chosen."""
 SLOWED = 3.0
-"""The profiler makes a step at most this much longer: two- to threefold on real traces (docs/design.md)."""
+"""How many times longer the profiler makes a step at most: two- to threefold on real traces (docs/design.md)."""
 
 
 class Early:
-    """`boundary()` at the begin of the first step, which is recorded, of the second, whose operations are looked at,
-    and at its end. `recorder` and `looking` hold what was seen from then on.
+    """Records the first step with the profiler, and the second operation by operation.
 
-    `ours()` says to those who listen for profilers that the one which starts in its block is our own.
+    Call `boundary()` at the start of the first step, of the second, and at its end. `recorder` and `looking` hold what
+    was seen. A profiler that starts within `ours()` is known as our own.
     """
 
     def __init__(self, ours: Callable[[], AbstractContextManager[None]], graphs: GraphBook) -> None:
@@ -42,7 +42,7 @@ class Early:
         return self._recording is not None
 
     def boundary(self, held: Callable[[], bool]) -> None:
-        """A step ends, the next begins. `held()`: a profiler of the program's own may start; then nothing is done."""
+        """A step ends, the next begins. Nothing is done where `held()`: a profiler of the program may start."""
         if self._recording is not None:
             self._recording.end()
             self.recorder, self._recording = self._recording, None
@@ -60,7 +60,7 @@ class Early:
             self._recording.mark()
 
     def leave(self) -> None:
-        """What is not finished is dropped."""
+        """Stop, and drop what is not finished."""
         if self._recording is not None:
             self._recording.abandon()
         if self._look is not None:
@@ -68,7 +68,7 @@ class Early:
         self._recording = self._look = None
 
     def drop(self) -> None:
-        """All is dropped: it begins again, or it is not needed any more."""
+        """Drop everything: it begins again, or is not needed any more."""
         self.leave()
         self.recorder = self.looking = None
         self.over = False
@@ -80,9 +80,9 @@ class Early:
 
 
 def times_of_few(ns: list[float]) -> StepTimes | None:
-    """The record of steps that were timed while warming up; None for none.
+    """The record of steps that were timed during warm-up; None for none.
 
-    Under SURE of them, the interval reaches as far beyond them as steps may differ that count as steady.
+    For fewer than SURE, the interval is widened by STEADY, the factor by which steady steps may differ.
     """
     if not ns:
         return None
@@ -91,7 +91,7 @@ def times_of_few(ns: list[float]) -> StepTimes | None:
 
 
 def times_of_recorded(events: EventTable, cost: ProfilerCost | None) -> StepTimes:
-    """The record where no step was timed: what the recorded one took, less recording it; others differ as above."""
+    """The record where no step was timed: the time of the recorded step, less the cost of recording, widened too."""
     marks = events.of(Kind.ANNOTATION)
     most = float(max(events.duration_ns[at] for at in marks if events.names[events.name[at]].startswith(STEP_MARK)))
     added = 0.0

@@ -1,4 +1,4 @@
-"""Python frames of a live run as the profiler names them, marked where a name alone would not tell whose code it is."""
+"""Python frames of a live run: the profiler's names, marked where a name alone does not say whose code it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gobrrr.observe.installed import Owner, owner
 
 
 def current_folder() -> str:
-    """The current folder with a separator at its end; "" where it was removed meanwhile."""
+    """The current folder, ending in a separator; "" where it was deleted."""
     try:
         return os.path.join(os.getcwd(), "")
     except OSError:
@@ -21,8 +21,8 @@ def current_folder() -> str:
 
 
 def with_owners(events: EventTable, roots: Sequence[str] | None = None) -> EventTable:
-    """The same events, with the frames of the user's code and of libraries known as such by their names alone."""
-    folders = [one or current_folder() for one in (sys.path if roots is None else roots)]
+    """The same events, with the frames of the user's code and of libraries marked in their names."""
+    folders = [folder or current_folder() for folder in (sys.path if roots is None else roots)]
     known: dict[str, Owner | None] = {}
     return replace(events, names=tuple(_owned(name, folders, known) for name in events.names))
 
@@ -38,7 +38,7 @@ def _owned(name: str, folders: Sequence[str], known: dict[str, Owner | None]) ->
 
 
 def _owner(path: str, folders: Sequence[str]) -> Owner | None:
-    """Whose a file is: the profiler leaves out the folder of the search path that holds it. None: in none of them."""
+    """Whose a file is; None where it is not found. The profiler leaves out its folder on the search path."""
     if os.path.isabs(path):
         return owner(path)
     found = next((full for folder in folders if os.path.isfile(full := os.path.join(folder, path))), None)

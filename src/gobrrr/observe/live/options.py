@@ -9,10 +9,11 @@ from gobrrr.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How many steps are looked at. After warm-up: 1 + `window` without the profiler, 1 + `profiled` with it, three.
+    """How many steps are looked at: after warm-up 1 + `window` without the profiler, 1 + `profiled` with it, and three.
 
-    The warm-up ends after `warmup` steps at the earliest, and when neither the compiler works nor the step's time
-    falls any more, `most_warmup` steps or `most_warmup_s` seconds at the latest. A window ends early after `window_s`.
+    The warm-up takes at least `warmup` steps. It ends when nothing is compiled any more and steps get no faster, at the
+    latest after `most_warmup` steps or `most_warmup_s` seconds. A window ends early after `window_s` seconds, profiling
+    after `profiled_s`. `look`: also look at three steps for waits, operations and repeated work.
     """
 
     warmup: int = 3

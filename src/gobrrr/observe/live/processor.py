@@ -1,17 +1,17 @@
-"""A CPU as a device: the part of each operation that computes becomes a piece of device work of its own.
+"""A CPU as a device: the part of each operation that computes becomes a piece of device work.
 
-On a CPU an operation runs inside its own dispatch, on one thread: the profiler's event holds both. An operation that
-has a CPU kernel computes in the time that is its own (not that of operations within it), less what the same event holds
-for an operation on one element: that is dispatch. What views, allocates or only calls other operations is dispatch
-alone. What merely calls operations that compute (`_to_copy`, `mean` around its `sum`) is dispatch too.
-Code that torch.compile generated has no operations: its time within the graph's call is one piece of work that
-is not priced.
+On a CPU an operation computes inside its own dispatch, on one thread: the profiler's event holds both. An operation
+that has a CPU kernel computes in its own time (without operations within it), less its dispatch, which is the duration
+of an operation on one element. Operations that make views, allocate, or only call operations that compute (`_to_copy`,
+`mean` around its `sum`) are dispatch alone. Code that torch.compile generated has no operations: its time within the
+graph's call is one piece of work, which is not priced.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -22,23 +22,25 @@ from gobrrr.model.tree import parents, sums_below
 
 LAUNCH = "cpuLaunch"
 KERNEL_NAME = "CPU {}"
+"""The names of the launches and kernels that are made here."""
 GENERATED = "## Call CompiledFxGraph"
+"""How the profiler's name begins for the call of a compiled graph."""
 CORRELATION = 1 << 40
-"""Beyond the correlation ids that the profiler gives."""
+"""The first correlation id of these kernels: above the ids that the profiler gives."""
 
 SHORTEST = 0.25
-"""Less than this share of an empty operation's time is not told from dispatch."""
+"""A shorter stretch, as a share of an empty operation's time, can't be told from dispatch. Chosen."""
 
 LEAST_OWN = 0.5
-"""An operation within which others compute for longer than it does itself by this factor only calls them."""
+"""An operation only calls others where its own time is less than this share of the time that they compute. Chosen."""
 
 CALLING = 10
-"""Empty operations' time that an operation takes at most to prepare what the ones that it calls compute on."""
+"""The most that an operation takes to prepare the operations that it calls, in times of an empty operation. Chosen."""
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Device work made of host time: parallel arrays. `op`: the row that computes."""
+    """Device work made of host time, as parallel arrays. `op`: the row of the operation that computes."""
 
     op: I8
     start_ns: I8
@@ -75,8 +77,8 @@ def with_device(events: EventTable, fixed_ns: float) -> EventTable:
     }
     columns = {}
     for key, kind in COLUMN_TYPES.items():
-        parts = [getattr(events, key), *(one.get(key, np.full(count, ABSENT)).astype(kind) for one in (launch, kernel))]
-        columns[key] = np.concatenate(parts)
+        added = (rows.get(key, np.full(count, ABSENT)).astype(kind) for rows in (launch, kernel))
+        columns[key] = np.concatenate([getattr(events, key), *added])
     order = np.lexsort((-columns["duration_ns"], columns["start_ns"]))
     return EventTable(
         **{key: column[order] for key, column in columns.items()},
@@ -88,41 +90,37 @@ def computing(events: EventTable, fixed_ns: float) -> Pieces:
     """The stretches of host time in which operations compute, in order of start."""
     wanted = np.array([has_kernel(name) or name.startswith(GENERATED) for name in events.names], dtype=bool)
     rows = events.of(Kind.OP, Kind.ANNOTATION)
-    mine = rows[wanted[events.name[rows]]]
-    if not len(mine):
-        return Pieces(mine, mine, mine)
+    candidates = rows[wanted[events.name[rows]]]
+    if not len(candidates):
+        return Pieces(candidates, candidates, candidates)
     around = parents(events, Kind.OP, Kind.ANNOTATION)
     inner = rows[around[rows] >= 0]
     outer = around[inner]
     order = np.argsort(outer, kind="stable")
     inner, outer = inner[order], outer[order]
-    first, last = np.searchsorted(outer, mine), np.searchsorted(outer, mine, side="right")
+    first, last = np.searchsorted(outer, candidates), np.searchsorted(outer, candidates, side="right")
     start, stop = events.start_ns, events.end_ns
     computes = np.zeros(len(events), dtype=np.int64)
-    computes[mine] = 1
+    computes[candidates] = 1
     computes += sums_below(around, computes)
     found: list[tuple[int, int, int]] = []
-    for row, a, b in zip(mine.tolist(), first.tolist(), last.tolist(), strict=True):
-        # each operation within leaves half of its recording on either side of its event, in its parent's time
+    for row, a, b in zip(candidates.tolist(), first.tolist(), last.tolist(), strict=True):
+        # recording an inner operation takes time on either side of its event, which counts as its parent's
         pieces = _pieces(row, int(start[row]), int(stop[row]), inner[a:b], start, stop, fixed_ns)
         called = inner[a:b][computes[inner[a:b]] > 0]
         least = LEAST_OWN * float((stop[called] - start[called]).sum()), CALLING * fixed_ns
         calling = min(least) if own_kernel(events.name_of(row)) else max(least)
-        if _length(pieces) > calling or not len(called):
+        if not len(called) or sum(length for _, _, length in pieces) > calling:
             found += pieces
-    found.sort(key=lambda one: one[1])
+    found.sort(key=itemgetter(1))
     columns = np.array(found, dtype=np.int64).reshape(-1, 3)
     return Pieces(columns[:, 0], columns[:, 1], columns[:, 2])
-
-
-def _length(pieces: list[tuple[int, int, int]]) -> int:
-    return sum(length for _, _, length in pieces)
 
 
 def _pieces(
     row: int, begin: int, end: int, inner: I8, start: I8, stop: I8, fixed_ns: float
 ) -> list[tuple[int, int, int]]:
-    """The operation's own stretches without what its dispatch and that of the operations within it takes."""
+    """(row, start, length) of the operation's own stretches, less its dispatch and that of the operations within it."""
     spans, at = [], begin
     for child in inner.tolist():
         if start[child] > at:
@@ -142,12 +140,12 @@ def _pieces(
 
 
 OWN = ("CPU", "SparseCPU")
-"""Where a kernel that is meant for the CPU is registered."""
+"""The dispatch keys of kernels that were written for the CPU."""
 
 
 @lru_cache(maxsize=4096)
 def has_kernel(name: str) -> bool:
-    """Whether an operation computes by a kernel of the CPU's own, rather than calling other operations or viewing."""
+    """Whether an operation has a kernel that computes on the CPU, and does not make a view or only call others."""
     if "::" not in name or name.startswith(("aten::empty", "aten::new_empty", "aten::resize_", "aten::set_")):
         return False
     return any(_computes(schema, (*OWN, "CompositeExplicitAutograd")) for schema in _schemas(name))
@@ -157,7 +155,7 @@ def has_kernel(name: str) -> bool:
 def own_kernel(name: str) -> bool:
     """Whether an operation has a kernel that was written for the CPU, and not only one for all devices.
 
-    The latter mostly calls other operations. What is no operation (a compiler's own code) has one.
+    One for all devices mostly calls other operations. True also for what is no operation (a compiler's own code).
     """
     schemas = _schemas(name)
     return not schemas or any(_computes(schema, OWN) for schema in schemas)
@@ -171,8 +169,8 @@ def _schemas(name: str) -> list[torch._C.FunctionSchema]:
 
 
 def _computes(schema: torch._C.FunctionSchema, keys: tuple[str, ...]) -> bool:
-    given = [one.alias_info for one in schema.returns]
-    if given and all(one is not None and not one.is_write for one in given):
+    aliases = [result.alias_info for result in schema.returns]
+    if aliases and all(alias is not None and not alias.is_write for alias in aliases):
         return False  # a view
     full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     has = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -183,7 +181,7 @@ def _computes(schema: torch._C.FunctionSchema, keys: tuple[str, ...]) -> bool:
 
 
 def fixed_ns(events: EventTable, annotation: str) -> float | None:
-    """The median duration of the operations that the calibration's annotation holds; None where it was not recorded."""
+    """The median duration of the operations within the calibration's annotation; None where it was not recorded."""
     marks = events.of(Kind.ANNOTATION, Kind.OP)
     marks = marks[np.array([events.name_of(int(row)) == annotation for row in marks], dtype=bool)]
     if not len(marks):
@@ -197,7 +195,7 @@ def fixed_ns(events: EventTable, annotation: str) -> float | None:
 
 
 def without(events: EventTable, annotation: str) -> EventTable:
-    """The events without the calibration and what lies within and after it."""
+    """The events before the calibration."""
     marks = [row for row in events.of(Kind.ANNOTATION, Kind.OP).tolist() if events.name_of(row) == annotation]
     if not marks:
         return events

@@ -1,4 +1,4 @@
-"""A step that is called as often as it takes: a callable, a module or a Workload."""
+"""Calls a step as often as the watcher needs: a callable, a module or a Workload."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from gobrrr.observe.live.watches.rivals import recording
 from gobrrr.observe.targets import step_of
 
 MOST_STEPS = 1_000
+"""Calls after which the step is not called again, whatever the watcher needs; chosen."""
 MOST_DISTURBED = 3
-"""Steps that start a profiler of their own, after which no other is expected."""
+"""Steps that start a profiler of their own, after which every step is assumed to; chosen."""
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """A step that can be called again: what it is made of is known where it came as a Workload or a module."""
+    """A step that can be called again. `workload`: what it is made of, where it came as a Workload or a module."""
 
     call: Callable[[], Any]
     workload: Workload | None = None
@@ -45,15 +46,16 @@ def pull(
 ) -> Pulled:
     """Run the step until the watcher has seen enough. What the step raises passes through.
 
-    Where the first call makes a Workload, that one's step is run instead. `ready` is told what it is before the step is
-    run again and again, and may refuse it. Raises UsageError where a call returns a module, a generator or a function
+    Where the first call returns a Workload, its step is run instead. `ready` is called with the workload before the
+    step is run repeatedly, and may raise. Raises UsageError where a call returns a module, a generator or a function,
     and so ran nothing.
     """
     if recording():
         raise UsageError(
             "one of torch's profilers records already, and two can't at once: diagnose the step outside it"
         )
-    with _watching(watcher):
+    watcher.open()
+    try:
         pulled = _pulled(step, inputs, keywords)
         if ready is not None:
             ready(pulled.workload)
@@ -63,17 +65,9 @@ def pull(
                 break
             pulled.call()
             watcher.boundary()
-    return pulled
-
-
-@contextmanager
-def _watching(watcher: Watcher) -> Iterator[Watcher]:
-    """The watcher open within the block; closed afterwards, whatever happens."""
-    watcher.open()
-    try:
-        yield watcher
     finally:
         watcher.close()
+    return pulled
 
 
 def _pulled(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Pulled:
@@ -81,15 +75,15 @@ def _pulled(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Pulle
         return _of_workload(step)
     if isinstance(step, torch.nn.Module):
         return Pulled(lambda: _forward(step, *inputs, **keywords), Workload(model=step, inputs=inputs))
-    made = _called(step, *inputs, **keywords)
-    if isinstance(made, Workload):
-        return _of_workload(made)
-    if inspect.iscoroutine(made):
-        made.close()
+    result = _called(step, *inputs, **keywords)
+    if isinstance(result, Workload):
+        return _of_workload(result)
+    if inspect.iscoroutine(result):
+        result.close()
         raise UsageError("the step is asynchronous and ran nothing: give a function that calls asyncio.run(...)")
-    if isinstance(made, torch.nn.Module | Generator | AsyncGenerator | partial) or inspect.isroutine(made):
+    if isinstance(result, torch.nn.Module | Generator | AsyncGenerator | partial) or inspect.isroutine(result):
         raise UsageError(
-            f"the step returned a {type(made).__name__} and ran nothing of it; "
+            f"the step returned a {type(result).__name__} and ran nothing of it; "
             "what makes a step returns gobrrr.Workload(step=...)"
         )
     return Pulled(lambda: _called(step, *inputs, **keywords))
@@ -101,7 +95,7 @@ def _of_workload(workload: Workload) -> Pulled:
 
 
 def _called(step: Any, *inputs: Any, **keywords: Any) -> Any:
-    """What raises from here on is the user's, though no line of theirs may have been reached: wrong arguments, say."""
+    """Call the user's step. By this frame `user_line` knows errors of the call itself, such as wrong arguments."""
     return step(*inputs, **keywords)
 
 
@@ -111,7 +105,7 @@ def _forward(model: Any, *inputs: Any, **keywords: Any) -> Any:
 
 
 def workload_of(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Workload:
-    """What is called, with what it is called with, as a Workload: what a copy of its state is taken of."""
+    """A step and its arguments as a Workload, whose state can be copied."""
     if isinstance(step, Workload):
         return step
     if isinstance(step, torch.nn.Module):
@@ -121,7 +115,7 @@ def workload_of(step: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> W
 
 @contextmanager
 def loaded_as_before() -> Iterator[None]:
-    """The search path, the arguments, the current folder and the modules of a loaded file put back at the end."""
+    """Puts back the search path, the arguments and the current folder, and removes modules that were loaded by file."""
     path, arguments, known, folder = list(sys.path), list(sys.argv), set(sys.modules), current_folder()
     try:
         yield
@@ -139,19 +133,20 @@ def loaded_as_before() -> Iterator[None]:
 def user_line(error: BaseException) -> str:
     """ " at file.py:12", the innermost line of an error outside torch and installed packages.
 
-    " when it was called" where the call itself failed; "" where gobrrr's own code was called from there and failed.
+    " when it was called" where the call itself failed; "" where code of gobrrr that was called from there failed.
     """
-    found, trace = "", error.__traceback__
+    place, trace = "", error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         whose = owner(file)
         if whose is Owner.USER:
-            found = f" at {Path(file).name}:{trace.tb_lineno}"
+            place = f" at {Path(file).name}:{trace.tb_lineno}"
         elif whose is Owner.GOBRRR:
             calling = trace.tb_frame.f_code in _CALLING or file == stepping.__file__
-            found = " when it was called" if calling else ""
+            place = " when it was called" if calling else ""
         trace = trace.tb_next
-    return found
+    return place
 
 
 _CALLING = (_called.__code__, _forward.__code__)
+"""The functions that call the user's step."""

@@ -1,4 +1,4 @@
-"""A few steps under torch's profiler: marked, with shapes and stacks, read back through the trace door."""
+"""A few steps under torch's profiler: marked, with shapes and stacks, and read back as a trace is."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ CALIBRATION = "gobrrr calibration"
 """The annotation around operations on one element: what recording an operation adds to its own duration."""
 
 MEMORY = "/dev/shm"
-"""Files in memory, on Linux: for a profile where the folder for temporary files takes none."""
+"""Linux's folder of files in memory: for a profile that can't be written to the folder for temporary files."""
 
 TINY_OPS = 200
+"""Calls in a timed loop; chosen."""
 CHATTER = (b"USDT:", b"ERROR: External init callback must run in same thread")
-"""How the lines begin that torch's profiler itself writes to standard error."""
+"""How the lines begin that torch's profiler writes to standard error about itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loops:
-    """What an operation on one element, and an empty Python function, take from Python, in ns."""
+    """The time of an operation on one element, and of an empty Python function, called from Python, in ns."""
 
     op_ns: float
     python_ns: float
 
 
 class Recorder:
-    """The profiler over some steps of a loop: `begin`, then `mark` at the begin of each step that counts, `end`."""
+    """Runs the profiler over some steps: `begin`, then `mark` at the start of each step that counts, then `end`."""
 
     def __init__(self) -> None:
         self._profiler: Any = None
@@ -68,9 +69,9 @@ class Recorder:
         self.attachment.begin()
         self._profiler = torch_profile(activities=activities, record_shapes=True, with_stack=True)
         with apart(), record_function("gobrrr"):
-            pass  # the first one imports what it needs: not in a step that counts
+            pass  # the first annotation imports what it needs: not in a step that counts
         with _without_chatter(), warnings.catch_warnings():
-            # there is one cycle; `acc_events`, which torch advises, would read all events in Python here and now
+            # there is one cycle only; `acc_events`, which torch advises, would read all events in Python at once
             warnings.filterwarnings("ignore", message=".*Profiler clears events")
             self._profiler.__enter__()
 
@@ -95,7 +96,7 @@ class Recorder:
         self._kept = profiler
 
     def abandon(self) -> None:
-        """Stop recording, after an exception of the step too; what was recorded is dropped."""
+        """Stop recording, also after an exception of the step, and drop what was recorded."""
         self._close_step()
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
@@ -105,12 +106,12 @@ class Recorder:
         """What was recorded. Raises InputError where the profiler could not write it."""
         if self.attachment is not None and self.attachment.stays is not None:
             notes.append(STAYS.format(why=self.attachment.stays))
-        told = len(notes)
+        before = len(notes)
         try:
             return self._read(notes, None)
         except (OSError, InputError) as error:
-            del notes[told:]
-            with suppress(OSError, InputError, RuntimeError):  # the folder is full, or the program has taken it away
+            del notes[before:]
+            with suppress(OSError, InputError, RuntimeError):  # the folder is full, or the program has removed it
                 return self._read(notes, MEMORY)
             where = tempfile.gettempdir() if tempfile.tempdir else "a temporary folder"
             raise InputError(f"the profile can't be written to {where} and read back (no room?): {error}") from None
@@ -129,12 +130,12 @@ class Recorder:
             self._open = None
 
     def _stop(self, profiler: Any) -> None:
-        """Stop recording. What torch then makes of the events for its own tables is not needed here."""
+        """Stop recording. Errors in torch's own tables of the events do not matter here."""
         hook, self._hook = self._hook, None
         assert self.attachment is not None  # it began with the profiler
         self.attachment.stopping()
         try:
-            with _without_chatter(), suppress(UnicodeDecodeError):  # of a name not in UTF-8; the results are there then
+            with _without_chatter(), suppress(UnicodeDecodeError):  # a name is not UTF-8; the results exist by then
                 profiler.__exit__(None, None, None)
         finally:
             self.attachment.end()
@@ -142,7 +143,7 @@ class Recorder:
 
 
 def _hooked(hook: Any) -> None:
-    """Give the program its profile function back: torch's profiler takes that of the thread, and leaves none."""
+    """Give the program its profile function back: torch's profiler replaces the thread's, and leaves none."""
     if hook is None or sys.getprofile() is not None:
         return
     if callable(hook):
@@ -152,9 +153,9 @@ def _hooked(hook: Any) -> None:
 
 
 def _tiny_ops() -> None:
-    one = torch.ones(1, device="cpu")  # whatever the program made the default
+    tensor = torch.ones(1, device="cpu")  # whatever the program's default device is
     for _ in range(TINY_OPS):
-        torch.add(one, one)
+        torch.add(tensor, tensor)
 
 
 def _nothing() -> None:
@@ -167,7 +168,7 @@ def _tiny_calls() -> None:
 
 
 def time_loops() -> Loops:
-    """The medians of five loops each, under whatever watches now."""
+    """The medians of five loops each, with the profiler where it is on."""
     with apart(), torch.no_grad():
         _tiny_ops()
         _tiny_calls()
@@ -184,12 +185,12 @@ def _timed(loop: Callable[[], None]) -> float:
 
 @contextmanager
 def _without_chatter() -> Iterator[None]:
-    """Lines that the profiler writes to standard error about itself are left out; all others come through."""
+    """Leaves out the lines that the profiler writes to standard error about itself; all others are written."""
     with ExitStack() as stack:
         try:
             held = stack.enter_context(tempfile.TemporaryFile())
             saved = os.dup(2)
-        except OSError:  # no room for a file, or standard error is closed: then they are seen, or nothing is
+        except OSError:  # no room for a file, or standard error is closed
             yield
             return
         os.dup2(held.fileno(), 2)
@@ -201,12 +202,12 @@ def _without_chatter() -> Iterator[None]:
             held.seek(0)
             for line in held.read().splitlines(keepends=True):
                 if not line.startswith(CHATTER):
-                    with suppress(OSError):  # its reader is gone
+                    with suppress(OSError):  # the reader of a pipe is gone
                         os.write(2, line)
 
 
 def profiler_cost(without: Loops | None, with_it: Loops | None) -> ProfilerCost | None:
-    """What the profiler adds to a Python call and to an operation, which is recorded with the call that makes it."""
+    """What the profiler adds to a Python call, and to an operation beyond the Python call that makes it."""
     if without is None or with_it is None:
         return None
     python = max(with_it.python_ns - without.python_ns, 0.0)

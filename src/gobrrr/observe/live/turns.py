@@ -1,4 +1,4 @@
-"""One watcher at a time: each would see the other's doings, and torch's profiler is one."""
+"""One watcher at a time: each would record what the other does, and torch can run only one profiler."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from gobrrr.errors import UsageError
 
 
 class Watching(Protocol):
-    """What is open. `gives_way`: it is closed where another is to be opened, and is `displaced` then."""
+    """A watcher that is open. `gives_way`: it may be closed to open another, and is `displaced` then."""
 
     gives_way: bool
     displaced: bool
 
     def close(self) -> None:
-        """Everything as it was."""
+        """Restore everything."""
 
 
 _OPEN: list[Watching] = []
-"""What is open now, of which there is one at most."""
+"""The watcher that is open now: one at most."""
 _LOCK = threading.Lock()
+"""Guards `_OPEN`."""
 
 
 def take(watching: Watching, *, displace: bool) -> None:
-    """It is this one's turn. Raises UsageError where another has it and does not give way, or `displace` is False."""
+    """Open this watcher. Raises UsageError where another is open that does not give way, or `displace` is False."""
     if displace and _OPEN and _OPEN[0].gives_way:
         _OPEN[0].displaced = True
         _OPEN[0].close()
@@ -35,6 +36,6 @@ def take(watching: Watching, *, displace: bool) -> None:
 
 
 def give_back(watching: Watching) -> None:
-    """Its turn is over, if it was."""
+    """This watcher is no longer open."""
     with _LOCK:
         _OPEN[:] = [other for other in _OPEN if other is not watching]

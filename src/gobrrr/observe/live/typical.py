@@ -1,7 +1,7 @@
-"""Of the recorded steps those that do what most of them do: an evaluation between two steps is not the step.
+"""Keeps the recorded steps that do what most of them do: an evaluation between two steps is not the step.
 
-The time without the profiler is the median step's, which has none of what only some steps do. Steps that did more or
-less would be squeezed into it.
+The time without the profiler is that of the median step, without what only some steps do. A step that did more would be
+scaled down to it, one that did less scaled up.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 from gobrrr.model.events import EventTable, Kind
 
 STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
+"""The annotation of a step."""
 
 MOST_OFF = 0.25
-"""A step whose number of operations is further from the median than this share of it did something else."""
+"""A step did something else where its number of operations differs from the median by more than this share. Chosen."""
 
 
 def typical_only(events: EventTable, notes: list[str]) -> EventTable:
-    """The events with the marks of the longest run of like steps alone; a note says how many were left out."""
+    """The events without the marks of steps outside the longest run of alike ones; a note counts those left out."""
     named = np.array([STEP.match(name) is not None for name in events.names], dtype=bool)
     marks = events.of(Kind.ANNOTATION, Kind.OP)
     marks = marks[named[events.name[marks]]] if len(marks) else marks
@@ -35,13 +36,13 @@ def typical_only(events: EventTable, notes: list[str]) -> EventTable:
         "where one evaluates or the batch is another"
     )
     left = np.isin(events.name, ids[~kept]) & named[events.name]
-    if not len(events.on_device):  # on a CPU nothing of the step runs after it, and what follows would close up to it
+    if not len(events.on_device):  # on a CPU no work of a step runs after it: later events would count as its work
         left |= events.start_ns >= int(events.end_ns[rows[kept]].max())
     return events.take(np.flatnonzero(~left))
 
 
 def _longest_run(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """The flags of the longest run alone, the first of several; all are up where none is."""
+    """Only the flags of the longest run, the first of several; all True where none is."""
     if not flags.any():
         return np.ones_like(flags)
     runs = np.split(np.arange(len(flags)), np.flatnonzero(np.diff(flags.astype(np.int8))) + 1)

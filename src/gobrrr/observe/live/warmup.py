@@ -1,4 +1,4 @@
-"""The steps of a warm-up, each of which begins on an idle device: whether they have settled, what issuing one takes."""
+"""The steps of a warm-up, each of which begins on an idle device: whether they are steady, and what issuing takes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import statistics
 from dataclasses import dataclass
 
 STEADY = 1.25
-"""Steps have settled when one takes at most this many times the fastest so far, and the one before it no more."""
+"""Steps are steady when one takes at most this many times the fastest so far, and is not this many times faster than
+the one before. Chosen."""
 
 NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """Where a step ended and the next one begins, in seconds; what the compiler has made until then."""
+    """When a step returned and when the next one begins, in seconds; how many functions were compiled by then."""
 
     returned: float
     begins: float
@@ -21,17 +22,17 @@ class _Mark:
 
 
 class WarmUp:
-    """What was noted of the steps so far."""
+    """The times of the warm-up's steps so far."""
 
     def __init__(self) -> None:
         self._marks: list[_Mark] = []
 
     def clear(self) -> None:
-        """Nothing that was noted counts."""
+        """Drop all steps."""
         self._marks.clear()
 
     def mark(self, returned: float, begins: float, compiles: int) -> None:
-        """A step returned, the device is done with it, and the next one begins."""
+        """A step returned, the device has finished it, and the next one begins."""
         self._marks.append(_Mark(returned, begins, compiles))
 
     def lasted(self, now: float) -> float:
@@ -39,8 +40,8 @@ class WarmUp:
         return now - self._marks[0].begins if self._marks else 0.0
 
     def settled(self) -> bool:
-        """Whether nothing is compiled any more, and the time of a step no longer falls."""
-        lengths = [one for one, _ in self._steps()]
+        """Whether nothing is being compiled any more, and the time of a step no longer falls."""
+        lengths = [length for length, _ in self._steps()]
         if not lengths:
             return True
         quiet = self._marks[-1].compiles == self._marks[-2].compiles
@@ -48,11 +49,11 @@ class WarmUp:
         return quiet and not falling and lengths[-1] <= STEADY * min(lengths)
 
     def lengths_ns(self) -> list[float]:
-        """What each step took, the device's part of it too."""
+        """The time of each step, until the device had finished it."""
         return [NS_PER_S * length for length, _ in self._steps()]
 
     def issue_ns(self) -> float | None:
-        """What the host took to issue a step that had settled, the median; None without a step."""
+        """The host's time to issue a steady step, the median; None without a step."""
         steps = self._steps()
         if not steps:
             return None
@@ -60,6 +61,6 @@ class WarmUp:
         return NS_PER_S * statistics.median(issued for length, issued in steps if length <= most)
 
     def _steps(self) -> list[tuple[float, float]]:
-        """Of each step the seconds until the device was done with it, and until it returned."""
+        """For each step the seconds until the device had finished it, and until it returned."""
         pairs = zip(self._marks, self._marks[1:], strict=False)
         return [(end.begins - begin.begins, end.returned - begin.begins) for begin, end in pairs]

@@ -1,4 +1,4 @@
-"""A loop looked at step by step: warm-up, a window without the profiler, a window with it, one step op by op."""
+"""Watches a loop step by step: warm-up, a window without the profiler, one with it, and looks at single operations."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ LEAD_IN = 1
 """Profiled steps that do not count: the profiler's own start falls into the first."""
 
 WAITS, OPERATIONS, REPEATS = "the waits for the device", "the operations of a step", "work that is done again"
-"""What is looked at in a step each."""
+"""What the last three steps are looked at for, one each."""
 
 Look = TypeVar("Look", SyncWatch, Looking, LookingAgain)
 NS_PER_S = 1e9
 RECORDED_S = 0.6
-"""Recording may add this much to the profiled steps together: torch keeps 8 GB of records a second of it, so that of
-steps with very many operations fewer are recorded."""
+"""Seconds that recording may add to the profiled steps together, which limits memory: torch keeps 8 GB of records for
+each of these seconds. Fewer steps are recorded where a step has very many operations."""
 
 
 class Phase(Enum):
-    """What the watcher does with the step that runs now."""
+    """What the watcher does during the current step."""
 
     WARMUP = "warming up"
     WINDOW = "timing without the profiler"
@@ -59,14 +59,14 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass
 class Watcher:
-    """`open()`, then `boundary()` whenever a step has ended and the next begins, until `done`; `close()` in any case.
+    """Call `open()`, then `boundary()` between steps until `done`, and `close()` in any case.
 
-    One watcher is open at a time. `found_late`: "after 9 calls", where the loop had turns before it was found.
-    `gives_way`: it is closed where another is to be opened. `may_end`: the loop may end at any step, so that one
-    is recorded, and one looked at, before all else: they are the answer where it does.
+    `profile(target)` then returns what was observed. Hooks, settings and the profiler are removed when it is done, and
+    by `close()`.
 
-    `profile(target)` then is what was observed. Nothing stays in the program: hooks, settings and the profiler are gone
-    when it is done, and after `close()`.
+    One watcher is open at a time. `steps_from`: what a step is, in words. `found_late`: "after 9 calls", where the loop
+    had turns before it was found. `gives_way`: it is closed where another is to be opened. `may_end`: the loop may end
+    at any step; so one step is recorded and one looked at first, which are the answer where it does.
     """
 
     options: Options = field(default_factory=Options)
@@ -93,7 +93,7 @@ class Watcher:
 
     @property
     def done(self) -> bool:
-        """Whether all that was wanted has been observed."""
+        """Whether everything has been observed."""
         return self.phase is Phase.DONE
 
     @property
@@ -102,10 +102,10 @@ class Watcher:
         return self._opened
 
     def open(self, *, displace: bool = True) -> None:
-        """Put the observers in place: before the first step, and before the program is loaded where that can be.
+        """Put the observers in place: before the first step, and if possible before the program is loaded.
 
-        Raises UsageError where another watcher is open and does not give way (or `displace` is False): each would see
-        the other's doings. Opened again, it begins again, unless it is done.
+        Raises UsageError where another watcher is open that does not give way, or `displace` is False. A watcher that
+        is opened again begins again, unless it is done.
         """
         if self.done or self._opened:
             return
@@ -118,7 +118,7 @@ class Watcher:
         self._watches.open()
 
     def restart(self) -> None:
-        """Back to warm-up: what was observed so far was not the loop."""
+        """Go back to warm-up: what was observed so far was not the loop."""
         if self.done:
             return
         self._leave()
@@ -131,7 +131,7 @@ class Watcher:
     def boundary(self) -> None:
         """One step has ended and the next begins; the first call begins the first step.
 
-        The thread of the first call counts: what others call is left out.
+        Calls from other threads than that of the first call are ignored.
         """
         if self.done or not self._opened or self._of_another_thread() or self._under_another():
             return
@@ -147,7 +147,7 @@ class Watcher:
             self._looked()
 
     def close(self) -> None:
-        """Everything as it was."""
+        """Restore everything."""
         if self._opened and not self._recorded and self._early.recorder is not None:
             self._ended_early()
         self._leave()
@@ -159,9 +159,9 @@ class Watcher:
             give_back(self)
 
     def profile(self, target: str, cpu: str = "cpu") -> Profile:
-        """What was observed; `cpu` is the processor's name, for the case that it is the device.
+        """What was observed. `cpu`: the processor's name, for a step that runs on it.
 
-        Raises UsageError where the loop ended before there was enough of it.
+        Raises UsageError where the loop ended before enough steps were observed.
         """
         self.close()
         recorder = self._recorder if self._recorded else self._early.recorder
@@ -188,15 +188,15 @@ class Watcher:
         return f"the loop {ended}{others}, while {self.phase.value}; {needs}: let it run longer"
 
     def _of_another_thread(self) -> bool:
-        """A profiler can only be stopped from the thread that started it."""
-        here = threading.get_ident()
+        """Whether this is another thread than the first: a profiler must be stopped from the thread that started it."""
+        thread = threading.get_ident()
         if self._thread is None:
-            self._thread = here
-        self._elsewhere += here != self._thread
-        return here != self._thread
+            self._thread = thread
+        self._elsewhere += thread != self._thread
+        return thread != self._thread
 
     def _rival_begins(self) -> None:
-        """A profiler of the program's own is about to start, somewhere in a step: ours makes way."""
+        """A profiler of the program is about to start within a step: ours gives way."""
         if self.phase not in (Phase.WARMUP, Phase.WINDOW, Phase.PROFILE):
             return
         self._spoilt = True
@@ -206,7 +206,7 @@ class Watcher:
             self._recorder.abandon()
 
     def _under_another(self) -> bool:
-        """Whether another profiler records now; after it, or after a step that it was part of, all begins again."""
+        """Whether another profiler records now. After it, or after a step with its start, the watcher begins again."""
         theirs = self.phase in (Phase.WARMUP, Phase.WINDOW) and not self._early.recording and recording()
         if not theirs and not self._spoilt:
             return False
@@ -238,7 +238,7 @@ class Watcher:
         self._loops: Loops | None = None
 
     def _leave(self) -> None:
-        """Out of whatever is on."""
+        """Stop whatever is on."""
         self._early.leave()
         if self.phase is Phase.PROFILE and self._recorder is not None and not self._recorded:
             self._recorder.abandon()
@@ -270,7 +270,7 @@ class Watcher:
             self._begin_window()
 
     def _ended_early(self) -> None:
-        """The loop ended before all was measured: what was seen of it is the answer."""
+        """The loop ended before everything was measured: the answer is what was seen."""
         self._ended_after = self._seen
         if self.phase is Phase.WARMUP:
             self._warmup_steps = self._steps
@@ -284,18 +284,17 @@ class Watcher:
         self._loops = self._loops or time_loops()
 
     def _steady(self, now: float) -> bool:
-        made = self._steps
-        if made >= self.options.most_warmup or (
-            made > 0 and self._warm_up.lasted(now) > self.options.most_warmup_s
-        ):  # fmt: skip
+        steps = self._steps
+        late = steps > 0 and self._warm_up.lasted(now) > self.options.most_warmup_s
+        if late or steps >= self.options.most_warmup:
             return True
-        return made >= self.options.warmup and self._warm_up.settled()
+        return steps >= self.options.warmup and self._warm_up.settled()
 
     def _begin_window(self) -> None:
         self._loops = time_loops()
         self.phase = Phase.WINDOW
         self._window_steps = 0
-        self._told(0, self.options.window + 1)  # here, so that a line of it falls into no step that is timed
+        self._told(0, self.options.window + 1)  # here, so that writing progress falls into no timed step
         self._watches.window_begins()
         wait()
         self._clock = Clock()
@@ -320,10 +319,10 @@ class Watcher:
         self._profiled_steps, self._recorder = -LEAD_IN, Recorder()
         with self._rival.ours():
             self._recorder.begin()
-        self._profile_began = time.perf_counter()  # what loading the profiler took is no recording
+        self._profile_began = time.perf_counter()  # loading the profiler is no recording
 
     def _few_enough(self, now: float) -> int:
-        """How many steps are recorded, by what recording added to the step that does not count."""
+        """How many steps to record, by what recording added to the step that does not count."""
         took = now - self._profile_began - self._times.wall_ns / NS_PER_S
         most = int(RECORDED_S / took) - 1 if took > 0 else self.options.profiled
         return max(1, min(most, self.options.profiled))
@@ -370,7 +369,7 @@ class Watcher:
             self._finish()
 
     def _look(self, part: str, look: Look) -> Look | None:
-        """The look, opened; None where it fails, with all as it was."""
+        """Open a look; None where that fails, with everything restored."""
 
         def opened() -> Look:
             look.open()
@@ -435,7 +434,7 @@ class Watcher:
         return assembled(target, rank, live, found, notes, cpu=cpu, here=self._here)
 
     def _unread(self) -> list[str]:
-        """What was not looked at, or not for casts, padding and repeated indices: never the same as not there."""
+        """Notes on what could not be looked at, which is not the same as absent."""
         notes = [*self._watches.remarks, *(f"{part} {said}" for part, said in self._parts.failed.items())]
         seen = self._looking.seen if self._looking is not None else None
         if seen is not None and seen.failed:

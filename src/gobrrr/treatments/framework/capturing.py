@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -96,10 +95,10 @@ def without_waits() -> Iterator[None]:
     behind."""
     import torch
 
+    from gobrrr.observe.live.watches.sync_mode import set_sync_mode
+
     before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns that it does not detect all synchronisations
-        torch.cuda.set_sync_debug_mode("error")
+    set_sync_mode("error")
     try:
         yield
     except RuntimeError as error:
@@ -107,7 +106,7 @@ def without_waits() -> Iterator[None]:
             raise
         raise Unapplied(f"the host waits for the device inside it{_line_of(error)}: see remove-sync") from error
     finally:
-        torch.cuda.set_sync_debug_mode(before)
+        set_sync_mode(before)
 
 
 def _line_of(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Calls of the program's own functions outside of any module: in a program without modules they stand for them."""
+"""Calls of the program's own functions outside of modules: a program without modules is looked at by its functions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gobrrr.observe.live.again.regions import Invocation
 from gobrrr.observe.live.watches.lines import function, user_line
 
 RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-
+"""Flags of functions that do not return once: they are left out."""
 
 MOST_TURNS = 512
-"""Calls of one function that are compared."""
+"""Calls of one function that are compared; chosen."""
 
 
 class Functions:
-    """Told of each call and each return. `within`: the call that each operation ran in, -1 for none."""
+    """Call `enter` at each call and `leave` at each return. `within`: the call that each operation ran in, or -1."""
 
     def __init__(self) -> None:
         self.calls: list[Invocation] = []
@@ -30,7 +30,7 @@ class Functions:
 
     @property
     def now(self) -> int:
-        """The innermost call that runs."""
+        """The innermost call that is running."""
         return self._open[-1][0] if self._open else -1
 
     def enter(self, frame: FrameType) -> None:
@@ -39,13 +39,13 @@ class Functions:
         self._count[code] += 1
         if code.co_flags & RESUMED or not code.co_argcount or self._count[code] > MOST_TURNS:
             return
-        given = frame.f_locals
+        variables = frame.f_locals
         self.calls.append(Invocation(self.now, user_line(frame.f_back), f"{function(code.co_name)}()"))
-        args = tuple(given.get(name) for name in code.co_varnames[: code.co_argcount])
+        args = tuple(variables.get(name) for name in code.co_varnames[: code.co_argcount])
         self._open.append((len(self.calls) - 1, id(frame), args))
 
     def leave(self, frame: FrameType, value: Any) -> None:
-        """A function returns, or an exception leaves it: with None."""
+        """A function returns `value`; None where an exception leaves it."""
         if self._open and self._open[-1][1] == id(frame):
             at, _, args = self._open.pop()
             self.prefixes.see(frame.f_code, args, value, at)

@@ -1,7 +1,7 @@
-"""What a program holds between two steps: tensors, their graphs, hooks. Of what grows, the results that hold it.
+"""What a program holds between two steps: tensors, their graphs, hooks. Where it grows, the results that hold it.
 
-The program is looked at from outside, between steps: through the garbage collector's list of objects, and along the
-graph from each result that is there. No operation of a step is told of.
+The program is looked at between steps: through the garbage collector's list of objects, and along the autograd graph
+from each result that is alive. No operation of a step is followed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,28 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from gobrrr.guarded import Parts
 from gobrrr.model.recording import Held, Kept
 from gobrrr.observe.live.apart import apart
+from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.static.memory import storage_of
 
 PART = "what is held from step to step"
+"""What a note says is missing where this fails."""
 MOST_NODES = 500_000
-"""Nodes of graphs that are walked; a training step of a 70B model has 20,000."""
+"""Nodes of graphs that are counted; a training step of a 70B model has 20,000."""
 MOST_RESULTS = 64
-"""Results whose graph is measured for itself; of others nothing is said of their graphs."""
+"""Results whose graphs are measured one by one; nothing is said of the graphs of others. Chosen."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""The attributes in which a module keeps its hooks."""
 
 Origins = Mapping[int, tuple[str, str | None]]
-"""The operation and the line of what a look saw made, by storage."""
+"""The operation and the line that made what a storage holds, by storage."""
+
+
+_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 
 
 class _Made(NamedTuple):
+    """What a step made, with the number of nodes in its graph."""
+
     ref: StorageWeakRef
     op: str
     source: str | None
@@ -44,10 +52,10 @@ class _Made(NamedTuple):
 
 
 class HeldWatch:
-    """Told of boundaries between steps. `found`: what was held at each; `kept`: results that are there when the next
-    step has ended, or whose graph goes through earlier steps.
+    """Call `boundary` between steps. `found`: what was held at each boundary.
 
-    `before`: steps that had run before the first recorded one.
+    `kept`: results that are still alive when the next step has ended, or whose graph goes back through earlier steps.
+    `before`: how many steps had run before the first recorded one.
     """
 
     def __init__(self, parts: Parts | None = None) -> None:
@@ -58,17 +66,17 @@ class HeldWatch:
         self._before: dict[int, _Made] = {}
 
     def begin(self, step: int, lead_in: int) -> None:
-        """Steps will be recorded, from `lead_in` steps on."""
+        """Steps will be recorded, after `lead_in` more steps."""
         self.before = step + lead_in
         self.boundary(step)
 
     @property
     def failed(self) -> bool:
-        """Whether nothing is known, because a look between steps failed."""
+        """Whether nothing is known because looking between steps failed."""
         return PART in self._parts.failed
 
     def boundary(self, step: int, made: Callable[[], Origins] | None = None) -> None:
-        """`step`: how many have run; `made`: of the step that was looked at and has ended."""
+        """Between two steps. `step`: how many have run; `made`: what the step made that was looked at and has ended."""
         if not self.failed:
             self._parts.make(PART, lambda: self._boundary(step, made() if made is not None else None), None)
 
@@ -76,14 +84,15 @@ class HeldWatch:
         with apart():
             tensors, hooks = _objects()
             results = [tensor for tensor in tensors if tensor.grad_fn is not None]
-            sizes = {one._cdata: int(one.nbytes()) for one in map(storage_of, tensors) if one is not None}
+            storages = (storage for storage in map(storage_of, tensors) if storage is not None)
+            sizes = {storage._cdata: int(storage.nbytes()) for storage in storages}
             self.found.append(
                 Held(
                     step=step,
                     nodes=_reached(result.grad_fn for result in results),
                     tensors=len(tensors),
                     bytes=sum(sizes.values()),
-                    device_bytes=_allocated(),
+                    device_bytes=int(torch.cuda.memory_allocated()) if on_gpu() else None,
                     hooks=hooks,
                 )
             )
@@ -94,7 +103,7 @@ class HeldWatch:
         now: dict[int, _Made] = {}
         kept: dict[int, Kept] = {}
         graphs = 0
-        for tensor in sorted(tensors, key=lambda one: one.grad_fn is None):  # a result stands for those of its storage
+        for tensor in sorted(tensors, key=lambda tensor: tensor.grad_fn is None):  # of a storage, a result first
             storage = storage_of(tensor)
             key = storage._cdata if storage is not None else 0
             earlier = self._before.get(key)
@@ -102,55 +111,41 @@ class HeldWatch:
                 kept.setdefault(key, earlier.kept(int(storage.nbytes()), chain=False))
             elif key in made and key not in now:
                 graphs += tensor.grad_fn is not None
-                nodes = (
-                    _reached([tensor.grad_fn] if tensor.grad_fn is not None else []) if graphs <= MOST_RESULTS else 0
-                )
+                measured = tensor.grad_fn is not None and graphs <= MOST_RESULTS
+                nodes = _reached([tensor.grad_fn]) if measured else 0
                 now[key] = _Made(StorageWeakRef(storage), *made[key], -1 if nodes is None else nodes)
-        last = {(one.op, one.source): one.nodes for one in self._before.values()}
-        chains = [one.kept(0, chain=True) for one in now.values() if one.nodes > last.get(one.place, one.nodes)]
+        last = {result.place: result.nodes for result in self._before.values()}
+        longer = [result for result in now.values() if result.nodes > last.get(result.place, result.nodes)]
+        chains = [result.kept(0, chain=True) for result in longer]
         self._before, self.kept = now, (*kept.values(), *chains)
 
 
 def _objects() -> tuple[list[Any], int]:
-    """(all tensors that are there, how many hooks hang on modules and tensors)."""
-    kinds: dict[type, int] = {}
+    """(all living tensors, how many hooks modules and tensors have)."""
     tensors: list[Any] = []
     hooks = 0
+    is_module: dict[type, bool] = {}
     for thing in gc.get_objects():
-        kind = type(thing)  # not isinstance, which asks an object that stands for another
-        which = kinds.get(kind)
-        if which is None:
-            which = kinds[kind] = _which(kind)
-        if which == 1:
+        kind = type(thing)  # not isinstance, which asks a proxy for what it stands for
+        if kind not in is_module:
+            is_module[kind] = torch.nn.Module in kind.__mro__
+        if kind in _TENSORS:
             tensors.append(thing)
             hooks += len(thing._backward_hooks or ())
-        elif which == 2:
+        elif is_module[kind]:
             hooks += sum(len(vars(thing).get(name) or ()) for name in HOOKS)
     return tensors, hooks
 
 
-def _which(kind: type) -> int:
-    if kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        return 1
-    return 2 if torch.nn.Module in kind.__mro__ else 0
-
-
 def _reached(nodes: Iterable[Any]) -> int | None:
-    """How many nodes of graphs are reached; None where they are too many to count."""
+    """How many nodes of graphs are reached from these; None where there are too many to count."""
     seen = set(nodes)
     left = list(seen)
     while left:
-        for one, _ in left.pop().next_functions:
-            if one is not None and one not in seen:
-                seen.add(one)
-                left.append(one)
+        for node, _ in left.pop().next_functions:
+            if node is not None and node not in seen:
+                seen.add(node)
+                left.append(node)
         if len(seen) > MOST_NODES:
             return None
     return len(seen)
-
-
-def _allocated() -> int | None:
-    """Bytes that tensors hold on the GPU; None without one."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return None
-    return int(torch.cuda.memory_allocated())

@@ -1,7 +1,7 @@
 """Tensors that come into a step from outside: which they are, and whether they still hold what they held before.
 
-A parameter or a buffer is known by its storage and by what was written into it. Any other tensor is read as well, the
-whole of a small one and a sample of a large one: another library may have written into its memory.
+A parameter or a buffer is identified by its storage and the number of writes to it. Any other tensor is also read, a
+small one completely and a large one in samples, because another library may have written to its memory.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from gobrrr.observe.live.ops.readings import readable
 from gobrrr.observe.static.memory import storage_of
 
 MOST_LEAVES = 256
-"""Tensors from outside that are told apart; what depends on a further one is not known to stay."""
+"""Tensors from outside that have a bit of their own; all further ones count as unknown. Chosen."""
 MOST_BYTES = 32_768
-"""A storage up to this size is read as a whole; of a larger one as many bytes, evenly spread."""
+"""A storage up to this size is read completely; of a larger one this many bytes, evenly spread. Chosen."""
 MOST_READS = 4_000
-"""Storages that are read in a step: on a GPU each is a wait."""
+"""Storages that are read in a step: on a GPU each read is a wait. Chosen."""
 
 UNKNOWN, LEARNS, KEPT, OTHERS = 1, 2, 4, 3
-"""Bits of what a value depends on: a tensor that is not told apart, a parameter that learns, another parameter or a
-buffer. From the bit at position `OTHERS` on, each stands for one other tensor from outside."""
+"""Bits of what a value depends on: a tensor without a bit of its own, a parameter that learns, another parameter or a
+buffer. From the bit at position `OTHERS` on, each bit stands for one other tensor from outside."""
 
 
 class Leaf:
-    """One storage from outside. `numbers` and `views`: what was read of it, by look; `written`: by an operation."""
+    """One storage from outside.
+
+    `numbers` and `views`: what was read of its contents, and which parts of it were used, by look. `written`: whether
+    an operation wrote to it.
+    """
 
     __slots__ = ("bit", "large", "numbers", "ref", "token", "views", "writes", "written")
 
@@ -40,19 +44,19 @@ class Leaf:
 
 
 class Leaves:
-    """Those of all looks at one program, by storage."""
+    """The leaves of all looks at one program, by storage."""
 
     def __init__(self) -> None:
         self._known: dict[int, Leaf] = {}
         self._modules: set[int] = set()
         self._roles: dict[int, tuple[StorageWeakRef, int]] = {}  # of parameters and buffers: the bit
-        self.attributes: set[int] = set()  # storages of tensors that a module holds and has not registered
+        self.attributes: set[int] = set()  # storages of tensors that a module holds as plain attributes
         self._others = 0
         self._reads = 0
 
     @property
     def others(self) -> list[tuple[int, Leaf]]:
-        """Those that are neither parameters nor buffers, with their storage's key."""
+        """The leaves that are neither parameters nor buffers, with their storage's key."""
         return [(key, leaf) for key, leaf in self._known.items() if leaf.bit >> OTHERS]
 
     def begin(self) -> None:
@@ -60,11 +64,11 @@ class Leaves:
         self._reads = 0
 
     def knows(self, module: Any) -> bool:
-        """Whether what a module holds was told."""
+        """Whether `module` was called for a module."""
         return id(module) in self._modules
 
     def module(self, module: Any) -> None:
-        """Before a module's forward: what it holds."""
+        """Before a module's forward: note the tensors that it holds."""
         if self.knows(module):
             return
         self._modules.add(id(module))
@@ -73,9 +77,9 @@ class Leaves:
             if storage is not None:
                 bit = LEARNS if parameter.requires_grad else KEPT
                 self._roles[storage._cdata] = (StorageWeakRef(storage), bit)
-        for var in vars(module).values():
-            for tensor in _tensors(var if isinstance(var, list | tuple) else (var,)):
-                storage = storage_of(tensor)
+        for attribute in vars(module).values():
+            for value in attribute if isinstance(attribute, list | tuple) else (attribute,):
+                storage = storage_of(value) if isinstance(value, torch.Tensor) else None
                 if storage is not None:
                     self.attributes.add(storage._cdata)
 
@@ -84,8 +88,8 @@ class Leaves:
         role = self._roles.get(key)
         return role is not None and role[1] == KEPT
 
-    def of(self, tensor: Any, storage: Any, look: int) -> Leaf:
-        """The leaf of a tensor, with what it holds now noted."""
+    def of(self, tensor: Any, storage: Any) -> Leaf:
+        """The leaf of a tensor."""
         key = storage._cdata
         leaf = self._known.get(key)
         if leaf is None or leaf.ref.expired():
@@ -94,20 +98,20 @@ class Leaves:
         return leaf
 
     def number(self, leaf: Leaf, tensor: Any, storage: Any, look: int) -> int:
-        """What stands for the contents."""
+        """The number of its contents; noted in the leaf."""
         version = 0 if tensor.is_inference() else tensor._version
         if leaf.bit in (LEARNS, KEPT):
-            found = hash(("kept", leaf.token, leaf.writes, version))
+            number = hash(("kept", leaf.token, leaf.writes, version))
         else:
             read = self._read(storage, tensor)
             leaf.large = int(storage.nbytes()) > MOST_BYTES
-            same = (leaf.token, leaf.writes, version) if leaf.large else ()
-            found = hash(("read", int(storage.nbytes()), same, read))
-        leaf.numbers.setdefault(look, set()).add(found)
-        return found
+            writes = (leaf.token, leaf.writes, version) if leaf.large else ()
+            number = hash(("read", int(storage.nbytes()), writes, read))
+        leaf.numbers.setdefault(look, set()).add(number)
+        return number
 
     def wrote(self, key: int) -> None:
-        """An operation has written into a storage."""
+        """An operation has written to a storage."""
         leaf = self._known.get(key)
         if leaf is not None:
             leaf.writes += 1
@@ -125,16 +129,12 @@ class Leaves:
         return 1 << (OTHERS + self._others - 1)
 
     def _read(self, storage: Any, tensor: Any) -> Any:
-        """What stands for a storage's bytes; an object like no other where they can't be read."""
+        """A storage's bytes, or a sample of them; an object like no other where they can't be read."""
         self._reads += 1
-        with readable(tensor) as yes:
-            if not yes or self._reads > MOST_READS:
+        with readable(tensor) as can_read:
+            if not can_read or self._reads > MOST_READS:
                 return object()
             flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
             if flat.numel() > MOST_BYTES:
-                flat = flat[:: (flat.numel() // MOST_BYTES) | 1]  # odd: all bytes of an element have their turn
+                flat = flat[:: (flat.numel() // MOST_BYTES) | 1]  # an odd step: samples every byte of an element
             return flat.cpu().numpy().tobytes()
-
-
-def _tensors(values: Any) -> list[Any]:
-    return [value for value in values if isinstance(value, torch.Tensor)]

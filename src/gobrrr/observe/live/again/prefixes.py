@@ -1,8 +1,8 @@
-"""Modules that are called with one row more in each turn, and compute the rows before it again.
+"""Modules that are called with one more row in each turn of a loop, and compute all earlier rows again.
 
-What a module was given and returned is remembered as a sample of each row. Where it is called next with more rows and
-those before are the same, on both sides, the turn has computed them again. Where the rows that it returns are others,
-later rows have a part in earlier ones: then nothing was computed twice.
+A sample of each row that a module was given and returned is kept. Where the next call has more rows, and the earlier
+rows of both input and output are the same, the call has computed these again. Where the input's are the same and the
+output's are not, later rows contribute to earlier ones: then nothing was computed twice.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from gobrrr.observe.live.ops.readings import readable
 
 MOST_MODULES = 512
 MOST_LENGTH = 4096
-"""Rows that are compared."""
 MOST_BESIDE = 4
-"""Entries of each other dimension that are compared."""
+"""How many modules are looked at, rows are compared, and entries of each other dimension. Chosen, not measured."""
 CLOSE = 1e-3
-"""Rows of a larger product are rounded in another order; what another row has a part in differs by more than this."""
+"""Rows are the same where they differ by at most this share of their largest value: a product of more rows rounds in
+another order. A later row that contributes makes a larger difference. Chosen, not measured."""
 
 
 class Grown(NamedTuple):
-    """One call of a module with more rows than the one before. `same`: on the device, whether those before it are."""
+    """One call of a module with more rows than its last call.
+
+    `same`: a tensor on the device, whether the earlier rows are the same.
+    """
 
     invocation: int
     before: int
@@ -32,21 +35,22 @@ class Grown(NamedTuple):
 
 
 class _Last(NamedTuple):
-    module: Any  # so that its id stays its own
-    given: Any
-    returned: Any
+    """A module's last call; holding the module keeps its id unique."""
+
+    module: Any
+    given: _Sample
+    returned: _Sample
 
 
 class Prefixes:
-    """Told of each call of a module, behind it."""
+    """Call `see` after each call of a module."""
 
     def __init__(self) -> None:
         self.grown: list[Grown] = []
         self._last: dict[int, _Last] = {}
 
     def wants(self, module: Any, args: tuple[Any, ...], output: Any) -> bool:
-        """Whether a call of a module that has returned is to be seen: one of the size of the call before has no row
-        more, and its rows stand for the same."""
+        """Whether `see` needs this call of a module: not where it has as many rows as the last one."""
         given, returned = _first(args), _first(output)
         if given is None or returned is None:
             return False
@@ -59,49 +63,49 @@ class Prefixes:
         """A call of a module has returned."""
         if not self.wants(module, args, output):
             return
-        given, returned = _first(args), _first(output)
-        with readable(given) as yes:
-            if not yes or (len(self._last) >= MOST_MODULES and id(module) not in self._last):
+        first_input, first_output = _first(args), _first(output)
+        with readable(first_input) as can_read:
+            if not can_read or (len(self._last) >= MOST_MODULES and id(module) not in self._last):
                 return
             last = self._last.get(id(module))
-            inputs, outputs = _Sample(given), _Sample(returned)
+            given, returned = _Sample(first_input), _Sample(first_output)
             if last is not None:
-                self._compared(last, inputs, outputs, invocation)
-            self._last[id(module)] = _Last(module, inputs, outputs)
+                self._compare(last, given, returned, invocation)
+            self._last[id(module)] = _Last(module, given, returned)
 
     def again(self) -> dict[int, tuple[int, int]]:
-        """(rows before, rows now) of each call that computed rows again; none where rows of a longer call differ."""
+        """(rows before, rows now) of each call that computed rows again; empty where rows of any longer call differ."""
         found = {grown.invocation: (grown.before, grown.now) for grown in self.grown if bool(grown.same)}
         return found if len(found) == len(self.grown) else {}
 
-    def _compared(self, last: _Last, given: _Sample, returned: _Sample, invocation: int) -> None:
+    def _compare(self, last: _Last, given: _Sample, returned: _Sample, invocation: int) -> None:
         along, out = given.longer_along(last.given), returned.longer_along(last.returned)
         if along is None or out is None or given.shape[along] != returned.shape[out]:
             return
-        inputs = given.same_rows(last.given, along)
-        if inputs is None or not bool(inputs):
-            return  # another sequence, which is longer
+        same_input = given.same_rows(last.given, along)
+        if same_input is None or not bool(same_input):
+            return  # another sequence that happens to be longer
         same = returned.same_rows(last.returned, out)
         if same is not None:
             self.grown.append(Grown(invocation, last.given.shape[along], given.shape[along], same))
 
 
 class _Sample:
-    """Some entries of a tensor: of each dimension the first ones, up to what may be the rows of any."""
+    """Some entries of a tensor, once for each dimension that may be the one of the rows."""
 
     def __init__(self, tensor: Any) -> None:
         self.shape = tuple(map(int, tensor.shape))
         self.parts = [self._rows(tensor.detach(), along) for along in range(len(self.shape))]
 
     def longer_along(self, last: _Sample) -> int | None:
-        """The one dimension that has become longer, while all others stay."""
+        """The only dimension that has changed, where it has become longer; else None."""
         if len(self.shape) != len(last.shape):
             return None
-        other = [at for at, (now, before) in enumerate(zip(self.shape, last.shape, strict=True)) if now != before]
-        return other[0] if len(other) == 1 and self.shape[other[0]] > last.shape[other[0]] > 0 else None
+        changed = [at for at, (now, before) in enumerate(zip(self.shape, last.shape, strict=True)) if now != before]
+        return changed[0] if len(changed) == 1 and self.shape[changed[0]] > last.shape[changed[0]] > 0 else None
 
     def same_rows(self, last: _Sample, along: int) -> Any:
-        """Whether the rows that were there are the same, as a tensor; None where that can't be told."""
+        """Whether the earlier rows are the same, as a tensor; None where that can't be told."""
         before, now = last.parts[along], self.parts[along]
         if before is None or now is None or before.dtype != now.dtype or before.device != now.device:
             return None

@@ -1,6 +1,6 @@
-"""What two looks at a step tell of work that was done before (gobrrr.model.recording.Again).
+"""Work that is done again, found by looking at two steps (gobrrr.model.recording.Again).
 
-The first look has the step's operations with their places; the second only their numbers (values.py). An operation
+The first look records the step's operations with their places, the second only their numbers (values.py). An operation
 whose number was there before, in the same look or in the other one, computes what was computed already.
 """
 
@@ -24,21 +24,22 @@ from gobrrr.observe.live.apart import apart
 from gobrrr.observe.static.sites import Around, Sites
 
 PART = "work that is done again"
+"""What a note says is missing where this fails."""
 
 
 class Repeats:
-    """Told by the hooks of each look; `found` afterwards."""
+    """Its methods are called by the hooks of each look; `found` gives the result."""
 
     def __init__(self) -> None:
         self._parts = Parts()
         self._leaves, self._prefixes = Leaves(), Prefixes()
         self._functions = Functions()
         self._looks: list[Look] = []
-        self._open: list[tuple[int, int]] = []  # the calls of modules that run now, with the module's id
+        self._open: list[tuple[int, int]] = []  # the calls of modules that are running, with the module's id
 
     @property
     def failed(self) -> str:
-        """What the answer says where this failed; "" where it did not."""
+        """What a note says where this failed; "" where it did not."""
         return next(iter(self._parts.failed.values()), "")
 
     def begin(self) -> None:
@@ -49,11 +50,13 @@ class Repeats:
 
     @contextmanager
     def following(self, sites: Sites, around: Around = lambda hook: hook) -> Iterator[None]:
-        """The hooks that tell of modules; gone afterwards. `around` is put around each."""
-        module = torch.nn.modules.module
+        """The hooks of modules, within the block. `around` wraps each."""
+        torch_module = torch.nn.modules.module
         hooks = (
-            module.register_module_forward_pre_hook(around(lambda one, args: self._enter(one, args, sites))),
-            module.register_module_forward_hook(around(self._leave), always_call=True),
+            torch_module.register_module_forward_pre_hook(
+                around(lambda module, args: self._enter(module, args, sites))
+            ),
+            torch_module.register_module_forward_hook(around(self._leave), always_call=True),
         )
         try:
             yield
@@ -72,7 +75,7 @@ class Repeats:
         self._parts.make(PART, lambda: look.values.see(func, args, kwargs, outputs, at), None)
 
     def function(self, frame: FrameType, event: str, value: Any) -> None:
-        """A function of the program begins, or returns `value`. Those that a module calls are the module's."""
+        """A function of the program begins, or returns `value`. Those that a module calls are left out."""
         if self._open or len(self._looks) != 1 or self._parts.failed:
             return
         with apart():
@@ -87,7 +90,7 @@ class Repeats:
             self._parts.make(PART, lambda: self._looks[-1].values.wrote(func, args, kwargs), None)
 
     def made(self) -> dict[int, int]:
-        """Which operation of the last look made, or wrote last, what a storage holds that is still there."""
+        """For each storage that is still alive, the operation of the last look that wrote it last."""
         if not self._looks or self._parts.failed:
             return {}
         values = self._looks[-1].values
@@ -95,7 +98,7 @@ class Repeats:
         return {key: at for at, row in values.rows.items() for key in row.storages if key in alive}
 
     def found(self, calls: Sequence[RecordedCall], sites: Sequence[Site]) -> tuple[Again, ...]:
-        """What was seen, in the positions of the first look's calls."""
+        """The repeated work, by positions in the first look's calls."""
         if not self._looks or self._parts.failed:
             return ()
         with apart():
@@ -103,9 +106,9 @@ class Repeats:
 
     def _again(self, calls: Sequence[RecordedCall], sites: Sequence[Site]) -> tuple[Again, ...]:
         plain = Look(self._looks[0].values, self._functions.calls, self._functions.within, set())
-        both = (self._prefixes, self._functions.prefixes)
-        causal = all(prefixes.again() for prefixes in both if prefixes.grown)
-        modules, functions = (prefixes.again() if causal else {} for prefixes in both)
+        of_modules, of_functions = self._prefixes, self._functions.prefixes
+        causal = all(prefixes.again() for prefixes in (of_modules, of_functions) if prefixes.grown)
+        modules, functions = (prefixes.again() if causal else {} for prefixes in (of_modules, of_functions))
         return again(self._looks, self._leaves, modules, (plain, functions), calls, sites)
 
     def _enter(self, module: Any, args: tuple[Any, ...], sites: Sites) -> None:
@@ -126,9 +129,9 @@ class Repeats:
             look.given.update(look.values.held(argument) for argument in args if isinstance(argument, torch.Tensor))
 
     def _leave(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
-        while self._open:  # an exception in a module leaves its children here
-            at, which = self._open.pop()
-            if which == id(module):
+        while self._open:  # after an exception in a module its children are still here
+            at, module_id = self._open.pop()
+            if module_id == id(module):
                 break
         else:
             return

@@ -1,8 +1,8 @@
-"""What a tensor holds, as a number: equal numbers mean equal contents.
+"""Value numbering: a number for what a tensor holds. Equal numbers mean equal contents.
 
 The result of an operation has a number made of the operation, its plain arguments and the numbers of the tensors that
-it read; a view has its storage's, with its place in it. Nothing is compared and nothing is kept. What is random, what
-torch does not know the inside of, and memory that nothing has been written to have a number of their own each time.
+it read. A view has its storage's number and its place in it. No values are compared or kept. Random results, results of
+operations that torch knows nothing about, and memory that was never written get a new number each time.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from gobrrr.observe.static.arguments import many_numbers
 from gobrrr.observe.static.memory import storage_of
 
 KNOWN_INSIDE = ("aten::", "prims::", "torchvision::")
-"""Operations of which torch says what they read and write; one of another library may keep what it likes."""
+"""Operations whose schema says what they read and write; one of another library may keep state of its own."""
 EMPTY = ("aten::empty", "aten::new_empty", "aten::_efficientzerotensor")
+"""Operations whose result is memory that was not written."""
 OVER = ("aten::copy_", "aten::fill_", "aten::zero_")
-"""Operations that write every element of what they are given, whatever was there."""
+"""Operations that overwrite every element of their first argument."""
 STATISTICS = ("running_mean", "running_var")
 """Arguments that a batch norm in training writes, though its schema does not say so."""
 DRAWN = ("aten::index", "aten::index_select", "aten::embedding", "aten::gather", "aten::take", "aten::index_put")
-"""Operations that take some of the rows of their first argument."""
+"""Operations that take some rows of their first argument."""
 MOST_ROWS = 400_000
+"""Operations of one step that get a number: a training step of a 70B model has 20,000."""
 
 _UNIQUE = itertools.count()
+"""Numbers for what is like nothing else."""
 
 
 class Row(NamedTuple):
     """One operation that computed something. `number`: what it computed; `needs`: bits of what that depends on.
 
-    `read`, `made`: numbers of the storages' contents; `storages`: those that it wrote; `into`: it wrote into what was
-    there; `draws`: bits of a tensor that it took rows of.
+    `read`, `made`: the numbers of what it read and wrote; `storages`: those that it wrote; `into`: whether it wrote
+    into an argument; `draws`: bits of a tensor that it took rows of.
     """
 
     number: int
@@ -60,7 +63,7 @@ class _State:
 
     @property
     def gone(self) -> bool:
-        """Whether its memory was given back: another one may be at its address."""
+        """Whether its memory was freed: another storage may be at its address."""
         return self.ref is None or self.ref.expired()
 
 
@@ -79,30 +82,30 @@ class Values:
         name, written, random = _facts(func)
         read: list[_State] = []
         parts = [self._part(argument, read) for argument in args]
-        parts += [(key, self._part(one, read)) for key, one in sorted(kwargs.items())]
-        targets = _targets(func, written, args, kwargs)
-        there = {state.key for state in read}
-        made = [storage for storage in _storages(outputs) if storage[1]._cdata not in there]  # the others are views
+        parts += [(key, self._part(argument, read)) for key, argument in sorted(kwargs.items())]
+        targets = _targets(written, args, kwargs)
+        inputs = {state.key for state in read}
+        made = [storage for storage in _storages(outputs) if storage[1]._cdata not in inputs]  # the others are views
         if not targets and not made:
             return
-        apart = random and not _no_dropout(func, args, kwargs)
-        apart |= name.startswith(EMPTY) or not name.startswith(KNOWN_INSIDE)
-        self._put(name, parts, read, targets, made, at, unique=apart)
+        unique = random and not _no_dropout(func, args, kwargs)
+        unique |= name.startswith(EMPTY) or not name.startswith(KNOWN_INSIDE)
+        self._put(name, parts, read, targets, made, at, unique=unique)
 
     def wrote(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """An operation that is not looked at otherwise: what it wrote holds something else now."""
-        for _, storage in _targets(func, _facts(func)[1], args, kwargs):
+        """An operation that gets no number: only what it wrote is noted as changed."""
+        for _, storage in _targets(_facts(func)[1], args, kwargs):
             self._states.pop(storage._cdata, None)
             self._leaves.wrote(storage._cdata)
 
     def held(self, tensor: Any) -> tuple[int, int]:
-        """(the number, the bits of what it depends on) of what a tensor holds."""
+        """(number, dependence bits) of what a tensor holds."""
         read: list[_State] = []
         number = hash(self._tensor(tensor, read))
         return number, read[0].needs
 
     def alive(self) -> set[int]:
-        """Storages whose memory is still held."""
+        """The storages whose memory is not freed."""
         return {key for key, state in self._states.items() if not state.gone}
 
     def _put(
@@ -116,38 +119,37 @@ class Values:
         *,
         unique: bool,
     ) -> None:
-        over = name in OVER and bool(targets) and _whole(*targets[0])
-        if over:  # the first argument's own contents don't matter
+        if name in OVER and targets and _whole(*targets[0]):  # the first argument's own contents don't matter
             parts, read = [_geometry(targets[0][0]), *parts[1:]], read[1:]
         number = hash((name, next(_UNIQUE), "unique")) if unique else hash((name, *parts))
         needs = 0
-        for one in read:
-            needs |= one.needs
-        left = []
+        for state in read:
+            needs |= state.needs
+        results = []
         for place, (_, storage) in enumerate((*targets, *made)):
-            state = hash((number, place)) if place else number
-            left.append((storage._cdata, state))
+            result = hash((number, place)) if place else number
+            results.append((storage._cdata, result))
             if place < len(targets):
                 self._leaves.wrote(storage._cdata)
-            self._states[storage._cdata] = _State(storage, state, needs)
+            self._states[storage._cdata] = _State(storage, result, needs)
         self.rows[at] = Row(
             number=number,
             needs=needs | (UNKNOWN if unique else 0),
-            read=tuple(one.number for one in read),
-            made=tuple(state for _, state in left),
-            storages=tuple(key for key, _ in left),
+            read=tuple(state.number for state in read),
+            made=tuple(result for _, result in results),
+            storages=tuple(key for key, _ in results),
             into=bool(targets),
             draws=read[0].needs if read and name in DRAWN else 0,
         )
 
     def _part(self, value: Any, read: list[_State]) -> Any:
-        """What stands for an argument in a number."""
+        """What of an argument goes into the number."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value, read)
         if isinstance(value, list | tuple):
             if many_numbers(value):
                 return hash(tuple(value)), "numbers"
-            return tuple(self._part(one, read) for one in value)
+            return tuple(self._part(item, read) for item in value)
         if isinstance(value, bool) or value is None or isinstance(value, str):
             return repr(value)
         if isinstance(value, int):
@@ -162,7 +164,7 @@ class Values:
         key = storage._cdata
         state = self._states.get(key)
         if state is None or state.gone:
-            leaf = self._leaves.of(tensor, storage, self._look)
+            leaf = self._leaves.of(tensor, storage)
             number = self._leaves.number(leaf, tensor, storage, self._look)
             state = self._states[key] = _State(storage, number, leaf.bit, leaf)
         read.append(state)
@@ -183,7 +185,7 @@ def _whole(tensor: Any, storage: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A dtype, a device, a layout; anything else is like nothing."""
+    """The text of a dtype, a device or a layout; anything else is like nothing."""
     if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
         return str(value)
     return "unique", next(_UNIQUE)
@@ -196,7 +198,7 @@ def writes(func: Any) -> bool:
 
 @cache
 def _facts(func: Any) -> tuple[str, tuple[tuple[int, str], ...], bool]:
-    """(name, the arguments that it writes by position and name, whether it draws random numbers)."""
+    """(name, position and name of each argument that it writes, whether it draws random numbers)."""
     schema = func._schema
     statistics = "batch_norm" in schema.name and "backward" not in schema.name
     written = tuple(
@@ -210,27 +212,31 @@ def _facts(func: Any) -> tuple[str, tuple[tuple[int, str], ...], bool]:
 
 @cache
 def _dropouts(func: Any) -> tuple[tuple[int, str, Any], ...]:
-    given = ((at, argument) for at, argument in enumerate(func._schema.arguments))
-    return tuple((at, one.name, one.default_value) for at, one in given if one.name in ("dropout_p", "dropout"))
+    """The position, name and default of each dropout argument."""
+    return tuple(
+        (at, argument.name, argument.default_value)
+        for at, argument in enumerate(func._schema.arguments)
+        if argument.name in ("dropout_p", "dropout")
+    )
 
 
 def _no_dropout(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an operation that may drop values at random was told not to."""
-    found = _dropouts(func)
-    values = [args[at] if at < len(args) else kwargs.get(name, default) for at, name, default in found]
+    """Whether an operation with dropout was called with a dropout of 0."""
+    dropouts = _dropouts(func)
+    values = [args[at] if at < len(args) else kwargs.get(name, default) for at, name, default in dropouts]
     return bool(values) and all(value in (0, 0.0) for value in values)
 
 
-def _targets(func: Any, written: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """(tensor, storage) of each that is written into."""
-    found: list[tuple[Any, Any]] = []
+def _targets(written: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """(tensor, storage) of each argument that is written."""
+    pairs: list[tuple[Any, Any]] = []
     for at, name in written:
-        found += _storages(args[at] if at < len(args) else kwargs.get(name))
-    return found
+        pairs += _storages(args[at] if at < len(args) else kwargs.get(name))
+    return pairs
 
 
 def _storages(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, torch.Tensor):
         storage = storage_of(value)
         return [] if storage is None else [(value, storage)]
-    return [pair for one in value for pair in _storages(one)] if isinstance(value, list | tuple) else []
+    return [pair for item in value for pair in _storages(item)] if isinstance(value, list | tuple) else []

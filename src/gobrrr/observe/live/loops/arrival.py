@@ -1,7 +1,7 @@
-"""Acting at the moment when the program itself imports torch.
+"""Starts watching at the moment when the program itself imports torch.
 
-Some settings (OMP_NUM_THREADS, TORCH_LOGS, ...) are read from the environment while torch is imported, and scripts set
-them in their first lines: importing torch before the script begins would change what it does.
+torch reads some settings (OMP_NUM_THREADS, TORCH_LOGS, ...) from the environment while it is imported, and scripts set
+them in their first lines. Importing torch before the script begins would change what the script does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 
 class Eye(Protocol):
-    """What looks at a program while it runs."""
+    """What watches a program while it runs."""
 
     stop_after: bool
 
@@ -23,16 +23,16 @@ class Eye(Protocol):
         """Before the program begins."""
 
     def close(self) -> None:
-        """Everything as it was."""
+        """Restore everything."""
 
     def found(self) -> Any:
         """What it found: a record, or None."""
 
 
 class WhenTorchArrives:
-    """An Eye that is made and opened when torch has been imported; never, where it is not.
+    """An Eye that makes and opens another when the program has imported torch.
 
-    `make()` may import torch. `eye` is what it made.
+    `make()` may import torch. `eye` is what it made; None while torch is not imported.
     """
 
     def __init__(self, make: Callable[[], Eye]) -> None:
@@ -42,7 +42,7 @@ class WhenTorchArrives:
         self._waiting = False
 
     def open(self) -> None:
-        """Wait for torch, or begin at once where it is there."""
+        """Wait for torch, or begin at once where it is imported already."""
         if "torch" in sys.modules:
             self._begin()
         else:
@@ -62,7 +62,7 @@ class WhenTorchArrives:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The import system's question: answered for torch alone, with its own loader told to tell us."""
+        """Called by the import system: for torch, its own loader, changed so that we begin when it has loaded torch."""
         if name != "torch" or not self._waiting:
             return None
         self._stop_waiting()
@@ -72,11 +72,11 @@ class WhenTorchArrives:
         return spec
 
     def _follow(self, loader: Any) -> None:
-        plain = loader.exec_module
+        original = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
-            plain(module)
+            original(module)
             self._begin()
 
         loader.exec_module = exec_module

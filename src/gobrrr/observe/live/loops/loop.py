@@ -1,9 +1,9 @@
-"""The step loop of a program that nobody changed, found while it runs.
+"""Finds the step loop of an unchanged program while it runs.
 
-Steps of an optimizer define it where there are any. Else calls of a module at the top, once enough of the same have
-been seen that an evaluation before training is not taken for it; the turn of the program's own loop, where that holds
-several such calls. Else, in programs without modules, a line that comes round again and again. What the finder puts
-into the program is gone when the watcher is done, and after `close()`.
+Where an optimizer steps, its steps define the loop. Else outermost calls of a module do, once there were enough of them
+that they are no evaluation before training; where a turn of the program's own loop holds several such calls, the turn
+is the step. Else, in programs without modules, a line that runs again and again. What the finder puts into the program
+is removed when the watcher is done, and by `close()`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from gobrrr.observe.live.loops.step_turns import Loop as ProgramLoop
 from gobrrr.observe.live.loops.step_turns import Turns
 
 MOST_STOPS = 3
-"""How often a script is told to stop that catches what stops it."""
+"""How often `Stopped` is raised in a script that catches it; chosen."""
 MODULE_CALLS = 4
-"""Calls of modules at the top after which a program is not one without modules."""
+"""Outermost calls of modules after which a program counts as one with modules; chosen."""
 NOTHING = (
     f"no step loop was found: no optimizer step, no module called more than {CALLS} times in a loop, no repetition"
 )
+"""What the user reads where no loop was found."""
 
 
 class Loop(Protocol):
@@ -50,7 +51,7 @@ class Loop(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether all that it wants was measured."""
+        """Whether everything is measured."""
 
     def open(self) -> None:
         """Before the program begins."""
@@ -59,10 +60,10 @@ class Loop(Protocol):
         """One step has ended and the next begins."""
 
     def restart(self) -> None:
-        """Back to warm-up: what came so far was not the loop."""
+        """Back to warm-up: what was measured so far was not the loop."""
 
     def close(self) -> None:
-        """Everything as it was."""
+        """Restore everything."""
 
 
 How = Literal["optimizer", "module", "line"]
@@ -70,11 +71,11 @@ How = Literal["optimizer", "module", "line"]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The loop that was found. `how` is None where none was; `boundaries`: how many were told to the watcher.
+    """The loop that was found. `how` is None where none was. `boundaries`: how many the watcher was called at.
 
     `before`: calls that were made before it was found. `text` names it ("steps of AdamW", "calls of GPT", "train.py:12
-    in main"). `remarks`: what was given up on the way. `failure`: what went wrong in the measuring itself, which ended
-    it; the program went on.
+    in main"). `remarks`: what was tried and dropped. `failure`: the error that ended the measuring; the program went
+    on.
     """
 
     how: How | None
@@ -86,10 +87,10 @@ class Found:
 
 
 class Finder:
-    """`open()` before the program begins, `close()` when it has ended. With `stop_after`, ends it when all is known.
+    """`open()` before the program begins, `close()` when it has ended. `stop_after`: ends it when all is measured.
 
-    `steps` looks for that kind of loop alone, and takes the first of it. `search_s`: how many seconds a repetition must
-    have lasted.
+    `steps`: look only for this kind of loop, and take the first of it. `search_s`: seconds that a repetition must have
+    lasted.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Finder:
         self._compiling = Compiling(self._tops, self._compiles)
 
     def open(self) -> None:
-        """Put everything in place. Call it from the thread that will run the program."""
+        """Begin the search. Call it from the thread that will run the program."""
         self._pid = os.getpid()
         self.watcher.open()
         if self._steps in (None, "optimizer"):
@@ -131,7 +132,7 @@ class Finder:
             self._search.open()
 
     def close(self) -> None:
-        """Everything as it was."""
+        """Restore everything."""
         if os.getpid() != self._pid:
             return
         self._remove()
@@ -140,18 +141,18 @@ class Finder:
 
     def found(self) -> Found:
         """What defines the loop, as far as is known by now."""
-        nothing = [one for one in (self._few_calls(), self._unsearched) if one is not None and self._how is None]
+        reasons = (self._few_calls(), self._unsearched) if self._how is None else ()
         return Found(
             how=self._how,
             text=self._text,
             boundaries=self._boundaries,
             before=self._before,
-            remarks=(*self._remarks, *nothing),
+            remarks=(*self._remarks, *(reason for reason in reasons if reason is not None)),
             failure=self._failure,
         )
 
     def _few_calls(self) -> str | None:
-        """A loop of calls that might have been an evaluation before training."""
+        """The note on a loop of calls that may have been an evaluation before training."""
         if self._calls.most is None:
             return None
         count, name = self._calls.most
@@ -182,7 +183,7 @@ class Finder:
             self._before = self._calls.most[0] - 1 if self._calls.most is not None else 0
             self._now("module", f"calls of {callee_name(anchor.module)}")
             follow = ModuleCalls if isinstance(anchor.module, torch.nn.Module) else FunctionCalls
-            self._module = follow(anchor, self._turns.called)  # the call that is about to run passes it, too
+            self._module = follow(anchor, self._turns.called)  # this also follows the call that is about to run
             if self._steps is None:
                 self._guarded(self._turns.open)
 
@@ -195,7 +196,7 @@ class Finder:
         )
 
     def _within_a_step(self) -> bool:
-        """A loop within a call of a module is a part of the step where an optimizer will take one."""
+        """Whether a module is being called in a program that has an optimizer: a loop in it is a part of the step."""
         return self._tops.within and an_optimizer_has(None)
 
     def _not_searched(self, why: str) -> None:
@@ -213,7 +214,7 @@ class Finder:
         self._now("line", f"runs of the line {_where(code, line)}")
 
     def _now(self, how: How, text: str) -> None:
-        """The loop is this. Where another was taken for it so far, the watcher begins again."""
+        """This is the loop. Where another was taken for it so far, the watcher begins again."""
         if self._how is not None:
             self._remarks.append(f"the loop was taken for {self._text} until {text} began")
             self._guarded(self.watcher.restart)
@@ -238,7 +239,7 @@ class Finder:
             self._stop()
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """A fault in the measuring ends the measuring, not the program."""
+        """An error in the measuring ends the measuring, not the program."""
         self._busy = True
         try:
             act()
@@ -260,7 +261,7 @@ class Finder:
     # -- what is in the program
 
     def _compiles(self) -> None:
-        """A function compiled under a mode is compiled again without it: the search ends when the program compiles."""
+        """End the search: a function that is compiled under a mode would be recompiled without it."""
         self._unsearched = "not searched for repetition: the program compiles functions"
         self._search.close()
 

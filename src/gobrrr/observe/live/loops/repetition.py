@@ -1,12 +1,13 @@
-"""The period of a sequence of events: what repeats at its end, and how far back."""
+"""The period of a sequence of events: what repeats at its end, and over how many events."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 TIMES = 3
-"""Identical periods in a row that count as a loop."""
+"""Identical periods in a row that count as a loop; chosen."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +25,20 @@ def matches(sequence: Sequence[int]) -> list[int]:
     """
     reverse = sequence[::-1]
     length = len(reverse)
-    found = [0] * length
+    lengths = [0] * length
     low = high = 0
     for at in range(1, length):
-        same = min(high - at, found[at - low]) if at < high else 0
+        same = min(high - at, lengths[at - low]) if at < high else 0
         while at + same < length and reverse[same] == reverse[at + same]:
             same += 1
-        found[at] = same
+        lengths[at] = same
         if at + same > high:
             low, high = at, at + same
-    return found
+    return lengths
 
 
 def shortest(sequence: Sequence[int]) -> Repetition | None:
-    """The innermost loop that the sequence ends in."""
+    """The innermost loop at the end of the sequence: the shortest period."""
     same = matches(sequence)
     for period in range(1, len(sequence) // TIMES + 1):
         if same[period] >= (TIMES - 1) * period:
@@ -46,22 +47,20 @@ def shortest(sequence: Sequence[int]) -> Repetition | None:
 
 
 def outermost(sequence: Sequence[int]) -> Repetition | None:
-    """The outermost loop that the sequence ends in: the longest period that no shorter one explains."""
+    """The outermost loop at the end of the sequence: the longest period that is no multiple of a shorter one."""
     same = matches(sequence)
     periods = [p for p in range(1, len(sequence) // TIMES + 1) if same[p] >= (TIMES - 1) * p]
     for longest in reversed(periods):
         window = TIMES * longest
-        # A window that a shorter period covers is that period's, counted several times over.
+        # Where a shorter period covers the window too, the longer one is only a multiple of it.
         if not any(longest % p == 0 and same[p] + p >= window for p in periods if p < longest):
             return Repetition(longest, same[longest] + longest)
     return None
 
 
 def once(sequence: Sequence[int], repetition: Repetition) -> list[int]:
-    """Events that occur once a period, in the order in which the loop first comes to them."""
+    """Events that occur once a period, in the order in which the loop first reaches them."""
     start = len(sequence) - repetition.covered
     turn = sequence[start : start + repetition.period]
-    counts: dict[int, int] = {}
-    for event in turn:
-        counts[event] = counts.get(event, 0) + 1
+    counts = Counter(turn)
     return [event for event in turn if counts[event] == 1]

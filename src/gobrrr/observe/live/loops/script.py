@@ -1,7 +1,7 @@
-"""A script or a module run as `python train.py ...` or `python -m pkg.train ...` would run it, under our eye.
+"""Runs a script or a module as `python train.py ...` or `python -m pkg.train ...` would, while it is watched.
 
-The process becomes the script's: `sys.argv`, `sys.path[0]` and `sys.modules["__main__"]` are set as Python sets them
-and stay so, because what runs when the interpreter ends (atexit, threads, finalizers) is the script's too.
+The process becomes the script's: `sys.argv`, `sys.path[0]` and `sys.modules["__main__"]` are set as Python sets them.
+They stay so, because what runs when the interpreter ends (atexit, threads, finalizers) belongs to the script too.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from gobrrr.errors import InputError, UsageError
 from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.loops.arrival import Eye
 
-INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+INTERRUPTED = 130
+"""The exit status after Ctrl-C: 128 + SIGINT, as a shell reports it."""
 
 
 class Stopped(BaseException):
-    """Raised from a step's boundary to end a script that has been looked at; its `finally` blocks run."""
+    """Raised at a step's boundary to end a script that is measured; its `finally` blocks run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
     """How a script ended.
 
-    `status`: the exit status that Python would have ended with. `stopped`: it was ended early by us. `exited`: it ended
-    itself, by sys.exit or what calls it (argparse). `found`: the eye's
-    own record. `error`: the exception that the script ended with, in one line; it has been printed already.
+    `status`: the exit status that Python would have ended with. `stopped`: we ended it early. `exited`: it ended
+    itself, by sys.exit or what calls it (argparse). `found`: the eye's own record. `error`: the exception that ended
+    the script, in one line; it has been printed already.
     """
 
     status: int
@@ -49,7 +50,7 @@ class Ran:
 
 @dataclass
 class _Program:
-    """What is to run, and as what."""
+    """The code to run, and what Python sets for it."""
 
     code: CodeType
     argv0: str
@@ -75,12 +76,12 @@ class _Program:
 def run(
     target: str, arguments: Sequence[str] = (), *, is_module: bool = False, loop: Eye, stop_after: bool = False
 ) -> Ran:
-    """Run a script's path, or a module's name, to its end, or until the eye has seen enough with `stop_after`.
+    """Run a script's path, or a module's name, to its end; with `stop_after`, until the eye has seen enough.
 
-    Uncaught exceptions are printed as Python prints them, without our frames. Raises InputError or UsageError, before
-    anything of a script runs, where there is nothing to run. Ends a forked child of the script as Python would.
+    Uncaught exceptions are printed as Python prints them, without our frames. Raises InputError or UsageError where
+    there is nothing to run, before anything of the script runs. Ends a forked child of the script as Python would.
     """
-    here = os.getpid()
+    pid = os.getpid()
     before = (list(sys.argv), list(sys.path), sys.modules["__main__"])
     program = None if is_module else _script(target)
     loop.stop_after = stop_after
@@ -100,7 +101,7 @@ def run(
     finally:
         loop.close()
     _flush()
-    if os.getpid() != here:  # the script forked, and this is its child: it ends here, without a report
+    if os.getpid() != pid:  # the script forked, and this is its child: it ends here, without a report
         raise SystemExit(ended.status)
     return Ran(status=ended.status, stopped=ended.stopped, exited=ended.exited, found=loop.found(), error=ended.error)
 
@@ -134,14 +135,17 @@ def _module(name: str, ended: _Ended) -> _Program | None:
     if not name or name.startswith("."):
         raise UsageError(f"-m needs a module's full name, not {name!r}")
     try:
-        with ended.caught():
-            return _located(name)
+        return _located(name)
     except ImportError as error:
         missing = error.name
         if missing is not None and (name == missing or name.startswith(missing + ".")):
             raise InputError(
                 f"no module named {missing!r} to run: is its folder the current one, or installed?"
             ) from None
+        ended.by(error)
+    except (InputError, UsageError):
+        raise
+    except BaseException as error:
         ended.by(error)
     return None
 
@@ -164,7 +168,7 @@ def _located(name: str) -> _Program:
 
 
 def _first_on_path(folder: str) -> None:
-    """Where Python looks first: the script's folder, or the current one for a module; neither with -P."""
+    """Set the folder that Python searches first: the script's, or the current one for a module; neither with -P."""
     if getattr(sys.flags, "safe_path", False):
         return
     if sys.path:
@@ -184,13 +188,9 @@ class _Ended:
         self.stopped = self.exited = False
         self.error: str | None = None
 
-    def caught(self) -> _Catching:
-        """A block whose exceptions end the program; ImportError, InputError and UsageError pass."""
-        return _Catching(self)
-
     def by(self, error: BaseException) -> None:
         """The program ended with this exception: print what Python prints."""
-        if any(isinstance(one, Stopped) for one in _chain(error)):
+        if any(isinstance(link, Stopped) for link in _chain(error)):
             self.stopped = True
         elif isinstance(error, SystemExit):
             self.exited, self.status = True, _exit_status(error)
@@ -198,20 +198,6 @@ class _Ended:
             self.status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
             self.error = traceback.format_exception_only(type(error), error)[-1].strip()
             _print(error)
-
-
-class _Catching:
-    def __init__(self, ended: _Ended) -> None:
-        self.ended = ended
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> bool:
-        if error is None or isinstance(error, ImportError | InputError | UsageError):
-            return False
-        self.ended.by(error)
-        return True
 
 
 def _execute(program: _Program, ended: _Ended) -> None:
@@ -222,7 +208,7 @@ def _execute(program: _Program, ended: _Ended) -> None:
         exec(program.code, main.__dict__)
     except BaseException as error:
         raised = error
-    if raised is not None:  # no longer being handled, so that what an excepthook raises does not come from it
+    if raised is not None:  # after its `except` block, so that it is no context of what an excepthook raises
         ended.by(raised)
 
 
@@ -239,8 +225,8 @@ def _exit_status(error: SystemExit) -> int:
 
 def _print(error: BaseException) -> None:
     """Through `sys.excepthook`, which the script may have replaced."""
-    for one in _chain(error):
-        one.__traceback__ = _without_us(one.__traceback__)
+    for link in _chain(error):
+        link.__traceback__ = _without_us(link.__traceback__)
     _flush()
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     try:
@@ -253,16 +239,16 @@ def _print(error: BaseException) -> None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception and all that it came from, each once."""
+    """The exception with all its causes and contexts, each once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        link = waiting.pop()
+        if link is None or id(link) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        waiting += [one.__cause__, one.__context__]
+        seen.add(id(link))
+        yield link
+        waiting += [link.__cause__, link.__context__]
 
 
 def _without_us(trace: TracebackType | None) -> TracebackType | None:
@@ -273,14 +259,14 @@ def _without_us(trace: TracebackType | None) -> TracebackType | None:
             kept.append(trace)
         trace = trace.tb_next
     following: TracebackType | None = None
-    for one in reversed(kept):
-        one.tb_next = following
-        following = one
+    for entry in reversed(kept):
+        entry.tb_next = following
+        following = entry
     return following
 
 
 def _import_of_module(trace: TracebackType) -> bool:
-    """Whether this frame is importlib's, entered from here to find the module of -m."""
+    """Whether this frame is importlib's, called from here to find the module of -m."""
     frame = trace.tb_frame
     importing = str(frame.f_globals.get("__name__")).partition(".")[0] == "importlib"
     return importing and frame.f_back is not None and _ours(frame.f_back)

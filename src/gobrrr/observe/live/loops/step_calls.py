@@ -1,9 +1,9 @@
 """Calls of modules that no other module made: the loop of an inference or a decode program.
 
-While the loop is searched for, `nn.Module.__call__` is ours at the top alone: on the way into a module it is put back,
-so that the calls within, and a compiler that reads them, find torch as it is. (Global forward hooks would be seen by
-every module, and the compiler would specialize on them.) Once the module is known, only its own calls are followed,
-through the attribute that `Module.compile()` uses; it is neither copied nor pickled with the module.
+During the search `nn.Module.__call__` is replaced for outermost calls only: on the way into a module it is restored, so
+that inner calls, and a compiler that reads them, find torch unchanged. (All modules would see global forward hooks, and
+the compiler would specialize on them.) Once the module is known, only its own calls are followed, through the attribute
+that `Module.compile()` uses. That attribute is neither copied nor pickled with the module.
 """
 
 from __future__ import annotations
@@ -24,38 +24,40 @@ from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.loops import step_intent
 from gobrrr.observe.live.loops.repetition import once, shortest
+from gobrrr.observe.live.watches.lines import outwards
 
 CALLS = 10
-"""Calls in a loop's worth of repetition, without gradients, that are taken for an inference loop."""
+"""Repeated calls, without gradients, that are taken for an inference loop; chosen."""
 CALLS_WITH_GRADIENTS = 64
-"""The same where a backward pass has run: an optimizer's step may follow when gradients have been accumulated. So where
-the program is written to train, and takes backward passes for parameters that no optimizer has."""
+"""The same where a backward pass has run, since an optimizer's step may follow accumulated gradients, and where the
+program has code that trains and takes backward passes for parameters that no optimizer has. Chosen."""
 CALLS_BEFORE_TRAINING = 300
-"""The same where an optimizer has the module's parameters, or the program is written to train: this may be an
-evaluation before that."""
+"""The same where an optimizer has the module's parameters or the program has code that trains: this may be an
+evaluation before training. Chosen."""
 TAIL = 3 * CALLS_BEFORE_TRAINING
+"""The latest calls, in which a repetition is searched; chosen."""
 
 _SKIPPED = (Owner.TORCH, Owner.GOBRRR)
+"""Owners of frames that are no part of the program."""
 Site = tuple[CodeType, int]
 
 
 def site_of_caller(depth: int = 1) -> Site | None:
-    """(code, line) of the innermost frame that is neither torch's nor ours."""
+    """(code, line) of the innermost frame of the program."""
     frame = next(users_frames(sys._getframe(depth)), None)
     return (frame.f_code, frame.f_lineno) if frame is not None else None
 
 
 def users_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """This frame and those that called it, without torch's and ours; the innermost first."""
-    while frame is not None:
-        file = frame.f_code.co_filename
+    """The frames of the program among this one and those that called it, the innermost first."""
+    for caller in outwards(frame):
+        file = caller.f_code.co_filename
         if not file.startswith("<frozen") and owner(file) not in _SKIPPED:
-            yield frame
-        frame = frame.f_back
+            yield caller
 
 
 class TopCalls:
-    """Calls `called(module, site)` before each call of a module that is not made within another's, of any thread."""
+    """Calls `called(module, site)` before each outermost call of a module, of any thread."""
 
     def __init__(self, called: Callable[[Any, Site | None], None]) -> None:
         self._called = called
@@ -66,7 +68,7 @@ class TopCalls:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody listens."""
+        """Whether calls are followed."""
         return self._ours is not None
 
     @property
@@ -75,56 +77,56 @@ class TopCalls:
         return threading.get_ident() in self._inside
 
     def open(self) -> None:
-        """Take `nn.Module.__call__`."""
+        """Replace `nn.Module.__call__`."""
         self._pid = os.getpid()
-        plain = self._plain = torch.nn.Module.__call__
+        original = self._plain = torch.nn.Module.__call__
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
-                return plain(module, *args, **kwargs)
-            return self.top(module, functools.partial(plain, module), args, kwargs)
+                return original(module, *args, **kwargs)
+            return self.top(module, functools.partial(original, module), args, kwargs)
 
         self._ours = __call__
         self._put(__call__)
 
     def close(self) -> None:
-        """Give it back."""
+        """Restore it."""
         if self._ours is not None and torch.nn.Module.__call__ is self._ours:
             self._put(self._plain)
         self._ours = None
 
     def _put(self, method: Any) -> None:
         torch.nn.Module.__call__ = method
-        # The compiler compares it with the method it found when it was imported; where they differ it reads the method
-        # and specializes on it, and would compile again without us. It reads nothing where they are the same.
+        # The compiler compares it with the method that it found when it was imported. Where they differ, it reads the
+        # method and specializes on it, and would recompile when we are gone. Where they are the same it reads nothing.
         compiler: Any = sys.modules.get("torch._dynamo.variables.nn_module")
         if hasattr(compiler, "unpatched_nn_module_call"):
             compiler.unpatched_nn_module_call = method
 
     def top(self, callee: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """`call(*args, **kwargs)`, told about where it is at the top; for a compiled function, too."""
-        here = threading.get_ident()
+        """Make the call; `called` is called first where it is an outermost one. `callee` may be a compiled function."""
+        thread = threading.get_ident()
         if os.getpid() != self._pid:
             self.close()
         taken = torch.nn.Module.__call__ is not self._ours  # by a tracer (torch.fx), or another thread is inside
-        if self._ours is None or taken or here in self._inside:
+        if self._ours is None or taken or thread in self._inside:
             return call(*args, **kwargs)
         self._put(self._plain)
-        self._inside.add(here)
+        self._inside.add(thread)
         try:
             self._called(callee, site_of_caller(2))
             if not isinstance(callee, torch.nn.Module):
                 callee.before()
             return call(*args, **kwargs)
         finally:
-            self._inside.discard(here)
+            self._inside.discard(thread)
             if self._ours is not None and torch.nn.Module.__call__ is self._plain:
                 self._put(self._ours)
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """The module, or compiled function, whose call begins a step; `site` where only its calls from there do."""
+    """The module or compiled function whose call begins a step. `site`: only its calls from there do; None for all."""
 
     module: Any
     site: Site | None
@@ -133,14 +135,14 @@ class Anchor:
 
 @dataclass
 class _Thread:
-    """Top-level calls of one thread: what was called from where, and whether a backward pass could follow."""
+    """The outermost calls of one thread: what was called from where, and whether gradients were enabled."""
 
     events: list[int] = field(default_factory=list)
     graded: list[bool] = field(default_factory=list)
 
 
 class CallLoop:
-    """Reads the stream of top-level calls of each thread; `call` answers with the anchor when the evidence is there."""
+    """Finds the loop in the outermost calls of each thread: `call` returns the anchor once there were enough calls."""
 
     def __init__(self, *, patient: bool = True) -> None:
         self.calls = 0
@@ -153,10 +155,10 @@ class CallLoop:
         self._by_hand: _ByHand | None = None
 
     def call(self, module: Any, site: Site | None) -> Anchor | None:
-        """One more call at the top, before it runs."""
+        """One more outermost call, before it runs."""
         self.calls += 1
-        here = threading.get_ident()
-        thread = self._threads.setdefault(here, _Thread())
+        thread_id = threading.get_ident()
+        thread = self._threads.setdefault(thread_id, _Thread())
         key = (id(module), site)
         event = self._keys.setdefault(key, len(self._modules))
         if event == len(self._modules):
@@ -164,17 +166,17 @@ class CallLoop:
         thread.events.append(event)
         thread.graded.append(torch.is_grad_enabled())
         del thread.events[:-TAIL], thread.graded[:-TAIL]
-        return self._decided(thread, here) if len(thread.events) >= CALLS else None
+        return self._decided(thread, thread_id) if len(thread.events) >= CALLS else None
 
     def clear(self) -> None:
-        """Let go of the modules."""
+        """Drop the references to modules."""
         if self._by_hand is not None:
             self._by_hand.close()
         self._keys.clear()
         self._modules.clear()
         self._threads.clear()
 
-    def _decided(self, thread: _Thread, here: int) -> Anchor | None:
+    def _decided(self, thread: _Thread, thread_id: int) -> Anchor | None:
         found = shortest(thread.events)
         if found is None or found.covered < CALLS:
             return None
@@ -188,10 +190,10 @@ class CallLoop:
                 return None
         turn = thread.events[-found.period :]
         alone = sum(self._modules[event][0] is module for event in turn) == 1
-        return Anchor(module, None if alone else site, here)
+        return Anchor(module, None if alone else site, thread_id)
 
     def _wanted(self, thread: _Thread, period: int, covered: int) -> int:
-        """How many calls are evidence enough, given what may still come."""
+        """How many calls are enough, given that training may still begin."""
         callees = [self._modules[event][0] for event in set(thread.events[-period:])]
         modules = [callee for callee in callees if isinstance(callee, torch.nn.Module)]
         parameters = [p for module in modules for p in module.parameters()]
@@ -209,9 +211,9 @@ class CallLoop:
 
 
 class _ByHand:
-    """Whether a program takes backward passes for parameters that no optimizer has: it updates them itself.
+    """Whether a program takes backward passes for parameters that no optimizer has, and so updates them itself.
 
-    Passes are counted by a hook on one parameter, which is gone after `close()`.
+    A hook on one parameter counts the passes, until `close()`.
     """
 
     def __init__(self, parameters: list[Any]) -> None:
@@ -221,11 +223,11 @@ class _ByHand:
         self._hook = trained.register_post_accumulate_grad_hook(self._passed) if trained is not None else None
 
     def seen(self) -> bool:
-        """Whether there were as many passes as calls make a loop."""
+        """Whether there were enough passes for a loop."""
         return self._passes >= CALLS and not an_optimizer_has(self._parameters)
 
     def close(self) -> None:
-        """No hook."""
+        """Remove the hook."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -236,7 +238,7 @@ class _ByHand:
 
 
 def callee_name(callee: Any) -> str:
-    """A module's class; of a compiled one, the class of what was compiled; a compiled function's own name."""
+    """The name of a module's class (for a compiled module, that of the original), or of a compiled function."""
     if not isinstance(callee, torch.nn.Module):
         return str(callee.name)
     inner = getattr(callee, "_orig_mod", None)
@@ -245,12 +247,12 @@ def callee_name(callee: Any) -> str:
 
 def an_optimizer_has(parameters: list[Any] | None) -> bool:
     """Whether the program holds an optimizer, stepped or not, of one of these parameters; None: of any."""
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer)]
+    optimizers = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer)]
     if parameters is None:
-        return bool(found)
+        return bool(optimizers)
     wanted = {id(parameter) for parameter in parameters}
-    groups = [group for one in found for group in getattr(one, "param_groups", ())]
-    return any(id(one) in wanted for group in groups for one in group["params"])
+    groups = [group for optimizer in optimizers for group in getattr(optimizer, "param_groups", ())]
+    return any(id(parameter) in wanted for group in groups for parameter in group["params"])
 
 
 def _nothing() -> None:
@@ -269,7 +271,7 @@ class ModuleCalls:
         vars(anchor.module)["_compiled_call_impl"] = self
 
     def close(self) -> None:
-        """The module as it was."""
+        """Restore the module."""
         own = vars(self._anchor.module)
         if own.get("_compiled_call_impl") is self:
             if self._had:
@@ -278,7 +280,7 @@ class ModuleCalls:
                 del own["_compiled_call_impl"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's call."""
+        """Call the module as usual, after `then()`."""
         if not torch.compiler.is_compiling():
             self._noted()
         return (self._plain or self._anchor.module._call_impl)(*args, **kwargs)

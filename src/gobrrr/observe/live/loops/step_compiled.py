@@ -1,7 +1,7 @@
 """Functions that the program compiles: a decode loop often calls a compiled function, not a module.
 
-`torch.compile` is ours until the loop is known. What it returns for a function is wrapped, and the wrapper stays with
-the program: it hands every call on when nobody asks any more.
+`torch.compile` is replaced until the loop is known. What it returns for a function is wrapped. The program keeps the
+wrapper, which only passes calls on once nothing follows them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gobrrr.observe.live.loops.step_calls import Anchor, TopCalls, site_of_calle
 
 
 class CompiledFunction:
-    """One of them; `then` is called before each call while it is followed."""
+    """A compiled function; `then` is called before each call while it is followed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class CompiledFunction:
 
 
 class Compiling:
-    """Tells `began()` when the program compiles something, and `tops` of the calls of compiled functions."""
+    """Calls `began()` when the program compiles something, and makes calls of compiled functions through `tops`."""
 
     def __init__(self, tops: TopCalls, began: Callable[[], None]) -> None:
         self._tops, self._began = tops, began
@@ -40,42 +40,42 @@ class Compiling:
         self._pid = 0
 
     def open(self) -> None:
-        """Take `torch.compile`."""
+        """Replace `torch.compile`."""
         self._pid = os.getpid()
-        plain = self._plain = torch.compile
+        original = self._plain = torch.compile
 
-        @functools.wraps(plain)
+        @functools.wraps(original)
         def compile(model: Any = None, **options: Any) -> Any:
             if self._ours is None or os.getpid() != self._pid:
-                return plain(model, **options)
+                return original(model, **options)
             self._began()
             if model is None:
                 return lambda model: compile(model, **options)
-            made = plain(model, **options)
-            plain_function = callable(model) and not isinstance(model, torch.nn.Module | type)
-            return self._wrapped(made, model) if plain_function and made is not model else made
+            compiled = original(model, **options)
+            is_function = callable(model) and not isinstance(model, torch.nn.Module | type)
+            return self._wrapped(compiled, model) if is_function and compiled is not model else compiled
 
         self._ours = compile
         torch.compile = compile
 
     def close(self) -> None:
-        """Give it back."""
+        """Restore it."""
         if self._ours is not None and torch.compile is self._ours:
             torch.compile = self._plain
         self._ours = None
 
-    def _wrapped(self, made: Any, model: Any) -> Any:
+    def _wrapped(self, compiled: Any, model: Any) -> Any:
         function, tops = CompiledFunction(getattr(model, "__name__", type(model).__name__)), self._tops
 
-        @functools.wraps(made)  # with the attributes by which the compiler knows it, when it is called in another
+        @functools.wraps(compiled)  # copies the attributes by which the compiler knows it within another function
         def call(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
-                return made(*args, **kwargs)
+                return compiled(*args, **kwargs)
             if function.then is not None:
                 function.then()
             elif tops.is_open:
-                return tops.top(function, made, args, kwargs)
-            return made(*args, **kwargs)
+                return tops.top(function, compiled, args, kwargs)
+            return compiled(*args, **kwargs)
 
         return call
 
@@ -89,7 +89,7 @@ class FunctionCalls:
         anchor.module.then = self._noted
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Stop following its calls."""
         self._anchor.module.then = None
 
     def _noted(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether a program that has only evaluated so far is written to train: its own source says so."""
+"""Whether the source of a program has code that trains, though it has only evaluated so far."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from types import ModuleType
 from gobrrr.observe.installed import is_users
 
 _TRAINS = re.compile(rb"\.backward\(|\boptim\.[A-Z]|Trainer\(|\.fit\(|\bAccelerator\(")
+"""What code that trains contains: a backward pass, or the making of an optimizer or a trainer."""
 MOST_BYTES = 4_000_000
-"""Source that is read at most."""
+"""Source of the program that is read, in bytes; chosen."""
 
 
 def training_is_written() -> bool:
-    """Whether a file of the program's own, loaded by now, takes a backward pass, makes an optimizer or a trainer."""
+    """Whether a loaded file of the program's own has code that trains."""
     left = MOST_BYTES
     for path in {path for module in list(sys.modules.values()) if (path := _own_file(module)) is not None}:
         try:
@@ -33,7 +34,7 @@ def training_is_written() -> bool:
 def _own_file(module: ModuleType) -> Path | None:
     try:
         file = vars(module).get("__file__")
-    except TypeError:  # not a module, whatever it does there
+    except TypeError:  # sys.modules may hold objects that are no modules
         return None
     if not isinstance(file, str) or not file.endswith(".py"):
         return None

@@ -1,9 +1,9 @@
-"""Executions of one line of the program, counted at no cost elsewhere; and a way out of torch's own calls.
+"""Executions of one line of the program, counted at no cost to other lines; and a way out of torch's own calls.
 
-Python 3.12 and later watch one line of one code object (sys.monitoring). Before that a trace function is asked at each
-call of a Python function and answers only for frames of that code; a torch function mode would instead cost a
-microsecond at each of torch's functions, and its handler is no place to begin a step in. Where a debugger or a coverage
-tool already traces, nothing is counted.
+Python 3.12 and later can watch one line of one code object (sys.monitoring). Before that, a trace function is called at
+each call of a Python function and traces only frames of that code. A torch function mode would cost a microsecond at
+each of torch's functions instead, and a step can't begin inside its handler. Nothing is counted where a debugger or a
+coverage tool already traces.
 """
 
 from __future__ import annotations
@@ -11,39 +11,41 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-_TOOLS = (4, 3)  # sys.monitoring's ids that no kind of tool has claimed
-NAME = "gobrrr"
+from gobrrr.observe.live.watches.lines import outwards
+
+_TOOL_IDS = (4, 3)
+"""The ids of sys.monitoring that are reserved for no kind of tool."""
 
 
 class LineCount(Protocol):
     """Calls a function before each execution of a line, until closed."""
 
     def open(self) -> bool:
-        """Begin; False where another tool is in the way."""
+        """Begin; False where another tool prevents it."""
 
     def close(self) -> None:
-        """Everything as it was."""
+        """Restore everything."""
 
 
 def counting(code: CodeType, line: int, then: Callable[[], None]) -> LineCount:
-    """Count that line's executions in this thread and process."""
-    here, pid = threading.get_ident(), os.getpid()
+    """Calls `then()` before each execution of that line in this thread and process."""
+    thread, pid = threading.get_ident(), os.getpid()
 
-    def noted() -> None:
-        if threading.get_ident() == here and os.getpid() == pid:
+    def reached() -> None:
+        if threading.get_ident() == thread and os.getpid() == pid:
             then()
 
-    return MonitoredLine(code, line, noted) if hasattr(sys, "monitoring") else TracedLine(code, line, noted)
+    return MonitoredLine(code, line, reached) if hasattr(sys, "monitoring") else TracedLine(code, line, reached)
 
 
 def begins(code: CodeType, line: int) -> int:
-    """In how many places of the code the line begins: it is counted once for each that is passed."""
-    lines = [at for _, _, at in code.co_lines() if at is not None]
-    return sum(one == line and (i == 0 or lines[i - 1] != line) for i, one in enumerate(lines))
+    """At how many places of the code the line begins: each is counted when it is passed."""
+    lines = [number for _, _, number in code.co_lines() if number is not None]
+    return sum(number == line and (at == 0 or lines[at - 1] != line) for at, number in enumerate(lines))
 
 
 class MonitoredLine:
@@ -56,9 +58,9 @@ class MonitoredLine:
 
     def open(self) -> bool:
         """False where both of the free tool ids are taken."""
-        for tool in _TOOLS:
+        for tool in _TOOL_IDS:
             if self._monitoring.get_tool(tool) is None:
-                self._monitoring.use_tool_id(tool, NAME)
+                self._monitoring.use_tool_id(tool, "gobrrr")
                 self._tool = tool
                 break
         else:
@@ -70,7 +72,7 @@ class MonitoredLine:
         return True
 
     def close(self) -> None:
-        """Give the tool's id back."""
+        """Free the tool's id."""
         if self._tool is not None:
             self._monitoring.set_local_events(self._tool, self._code, 0)
             self._monitoring.register_callback(self._tool, self._monitoring.events.LINE, None)
@@ -95,17 +97,17 @@ class TracedLine:
         """False where something traces already."""
         if sys.gettrace() is not None:
             return False
-        for frame in _frames(sys._getframe(1)):
+        for frame in outwards(sys._getframe(1)):
             if frame.f_code is self._code:
                 frame.f_trace = self._in_frame
         sys.settrace(self._call)
         return True
 
     def close(self) -> None:
-        """No trace function, unless somebody has put in another."""
+        """Remove the trace function, unless somebody has set another."""
         if sys.gettrace() == self._call:
             sys.settrace(None)
-        for frame in _frames(sys._getframe(1)):
+        for frame in outwards(sys._getframe(1)):
             if frame.f_trace == self._in_frame:
                 frame.f_trace = None
 
@@ -119,10 +121,9 @@ class TracedLine:
 
 
 class Escape:
-    """Calls `then()` at the next line of the frames that wait, as soon as `ready()`; used once.
+    """Calls `then()` once, at the next line of the waiting frames at which `ready()` is true.
 
-    From inside a handler of torch's functions the stack of modes can't be changed: it is put back as it was behind the
-    handler's back.
+    Inside a handler of torch's functions the stack of modes can't be changed: torch restores it after the handler.
     """
 
     def __init__(self, ready: Callable[[], bool], then: Callable[[], None]) -> None:
@@ -133,14 +134,14 @@ class Escape:
         """Wait in this frame and those that called it. False where something traces already."""
         if sys.gettrace() is not None:
             return False
-        self._frames = [one for one in _frames(frame) if one.f_trace is None]
-        for one in self._frames:
-            one.f_trace = self._in_frame
+        self._frames = [waiting for waiting in outwards(frame) if waiting.f_trace is None]
+        for waiting in self._frames:
+            waiting.f_trace = self._in_frame
         sys.settrace(self._call)
         return True
 
     def close(self) -> None:
-        """Nothing traced."""
+        """Stop tracing."""
         for frame in self._frames:
             if frame.f_trace == self._in_frame:
                 frame.f_trace = None
@@ -156,9 +157,3 @@ class Escape:
             self.close()
             self._then()
         return None
-
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back

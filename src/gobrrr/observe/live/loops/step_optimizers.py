@@ -1,4 +1,4 @@
-"""Steps of an optimizer, seen through torch's global hook: the step loop of a training program."""
+"""Steps of an optimizer, followed through torch's global hooks: the step loop of a training program."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 SILENT = 8
-"""Steps of another optimizer, with none of the one that is followed between, after which the other is followed: more
-than the five of a critic for each of its generator's."""
+"""Steps of another optimizer, with none of the followed one between, after which the other is followed: more than the
+five steps that a critic often takes for one of its generator."""
 CLOSURES = 4
-"""Calls of its closure within a step of an optimizer (LBFGS) from which on each of them is a step: such a step repeats
-the forward and the backward pass, and a program may take two of them."""
+"""Calls of its closure within one step of an optimizer (LBFGS) from which on each call is a step: a call repeats the
+forward and the backward pass, and a program may take two of them in a step. Chosen."""
 MOST_INNER = 16
-"""Steps of the followed optimizer within one of another that are still taken for a part of that step."""
+"""Steps of the followed optimizer between two of another that still count as parts of the other's step; chosen."""
 
 
 class OptimizerSteps:
-    """Calls `stepped(moved)` after each step of the optimizer that defines the loop; `moved` when it is a new one.
+    """Calls `stepped(moved)` after each step of the optimizer that defines the loop; `moved`: it is a new one.
 
-    The first optimizer that steps is followed. It gives way to another that steps SILENT times while it is silent (it
-    was replaced), at once when it is gone, and to one that steps once in every n > 1 steps of it (the critic of a GAN
-    steps more often than the generator: the whole turn is the step). Of one that calls its closure again and again
-    within a step, the calls are the steps. `name` says whose steps they are.
+    The first optimizer that steps is followed. Another is followed instead when it has stepped SILENT times while the
+    followed one did not (it was replaced), at once when the followed one is deleted, and when it steps once in every
+    n > 1 steps of the followed one (the critic of a GAN steps more often than the generator: the whole turn is the
+    step). Where an optimizer calls its closure again and again within a step, the calls are the steps. `name`: the
+    optimizer, in words.
     """
 
     def __init__(self, stepped: Callable[[bool], None]) -> None:
@@ -58,7 +59,7 @@ class OptimizerSteps:
             self._handle = None
 
     def _last(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Ours is to be the last of the hooks, which torch walks: a step's end may add and remove some."""
+        """Move our hook behind all others: torch iterates over them, and the end of a step may add or remove some."""
         if torch.compiler.is_compiling() or self._handle is None:
             return None
         hooks = self._handle.hooks_dict_ref()
@@ -71,7 +72,7 @@ class OptimizerSteps:
         return None
 
     def _counted(self, optimizer: Any, closure: Callable[..., Any]) -> Callable[..., Any]:
-        """The closure of a step; each of its calls is counted."""
+        """The closure of a step, with its calls counted."""
         calls = 0
 
         @functools.wraps(closure)
@@ -96,16 +97,16 @@ class OptimizerSteps:
             self._stepped(True)
 
     def _counts(self) -> bool:
-        """Whether this is the process, and the thread, whose steps count: that of the first."""
+        """Whether steps of this process and thread count: those of the first step do."""
         if os.getpid() != self._pid or self._handle is None:
             return False
-        here = threading.get_ident()
+        thread = threading.get_ident()
         if self._thread is None:
-            self._thread = here
-        return self._thread == here
+            self._thread = thread
+        return self._thread == thread
 
     def _hook(self, optimizer: Any, _: Any, __: Any) -> None:
-        if torch.compiler.is_compiling():  # the compiler reads this hook: it must do nothing there
+        if torch.compiler.is_compiling():  # the compiler traces this hook, which must do nothing then
             return
         called = self._called() if self._called is not None else None
         if self._counts() and called is not optimizer:
@@ -124,9 +125,8 @@ class OptimizerSteps:
             other = self._others.setdefault(id(optimizer), _Other())
             inner = other.steps(self._steps)
             if inner is not None:
-                self._silent = max(
-                    SILENT, 2 * inner + 1
-                )  # the one that is left will step so often within the other's turn
+                # the optimizer that was followed steps this often between two steps of the new one
+                self._silent = max(SILENT, 2 * inner + 1)
             if inner is not None or other.alone >= self._silent:
                 self._follow(optimizer)
 
@@ -139,14 +139,17 @@ class OptimizerSteps:
 
 
 class _Other:
-    """An optimizer beside the one that is followed."""
+    """An optimizer beside the followed one. `alone`: its steps since the last one of the followed one."""
 
     def __init__(self) -> None:
         self.alone = 0
         self._at: list[int] = []
 
     def steps(self, followed: int) -> int | None:
-        """It steps after `followed` steps of the other; how many of those each of its own takes, if more than one."""
+        """It steps, after `followed` steps of the followed one; how many of those lie between two of its own.
+
+        None where that number is 1, changes, or is above MOST_INNER.
+        """
         self.alone += 1
         self._at = [*self._at, followed][-3:]
         if len(self._at) < 3:

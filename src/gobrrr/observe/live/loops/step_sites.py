@@ -1,7 +1,7 @@
-"""Repetition: which line of a program without modules and optimizers comes round once a step.
+"""Which line of a program without modules and optimizers runs once a step, found by repetition.
 
-While it is searched for, a torch function mode notes the program's line of each of torch's functions. What repeats is
-the sequence of these lines; the outermost period is the step.
+During the search a torch function mode notes the program's line that calls each of torch's functions. The sequence of
+these lines repeats; its outermost period is the step.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from gobrrr.observe.live.loops.repetition import Repetition, once, outermost
 from gobrrr.observe.live.loops.step_lines import Escape, begins
 
 SEARCH_S = 1.0
-"""The repetition must have lasted so long: an inner loop (over layers) seldom does."""
+"""Seconds that a repetition must have lasted: an inner loop (over layers) seldom does. Chosen."""
 LONG_S = 5.0
-"""The same where something else came between."""
+"""The same where something else came between; chosen."""
 MOST_CALLS = 400_000
-"""Calls of torch's functions after which the search is given up."""
+"""Calls of torch's functions after which the search is given up; chosen."""
 TAIL = 20_000
-FIRST_CHECK = 32
-_FEW = 24  # calls to wait at least between two checks
+"""The latest calls, in which a repetition is searched; chosen."""
+FIRST_CHECK, _FEW = 32, 24
+"""Calls before the first check, and at least between two checks; chosen."""
 
 _SKIPPED = (Owner.TORCH, Owner.GOBRRR)
+"""Owners of frames that are no part of the program."""
 Site = tuple[CodeType, int]
 
 
 class SiteSearch(TorchFunctionMode):
-    """`found(site, period)` is called once, outside of torch's functions, with the mode gone; or `given_up(why)`.
+    """Calls `found(site)` or `given_up(why)` once, outside of torch's functions and with the mode removed.
 
-    `inner()`: whether what repeats now lies within a step of the program for sure.
+    `inner()`: whether what repeats now is certainly within a step of the program.
     """
 
     def __init__(
@@ -63,12 +65,12 @@ class SiteSearch(TorchFunctionMode):
         self._next = FIRST_CHECK
 
     def open(self) -> None:
-        """Onto this thread's stack of modes."""
+        """Put the mode onto this thread's stack of modes."""
         self._pid, self._thread, self._live = os.getpid(), threading.get_ident(), True
         _push_mode(self)
 
     def close(self) -> None:
-        """Off it, wherever in the stack it is by now."""
+        """Take the mode off the stack, wherever in it it is by now."""
         self._live = False
         if self._escape is not None:
             self._escape.close()
@@ -81,7 +83,7 @@ class SiteSearch(TorchFunctionMode):
         self._events, self._times = [], []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """One of torch's functions, as it is; its line is noted."""
+        """Call one of torch's functions as usual, and note the line."""
         if self._live and not torch.compiler.is_compiling():
             self._note(sys._getframe().f_back)
         return func(*args, **(kwargs or {}))
@@ -125,9 +127,10 @@ class SiteSearch(TorchFunctionMode):
             self._leave(frame, lambda: self._given_up(f"nothing repeated in {self.calls:,} calls of torch's functions"))
 
     def _lasts(self, repetition: Repetition) -> bool:
-        """Long enough, and all that came since a line was new: an inner loop's is followed by the outer's.
+        """Whether it lasted long enough and covers everything since the last new line.
 
-        Half of it where it lasts (a loop that does something else now and then).
+        An inner loop does not: lines of the outer loop follow it. A repetition that lasts LONG_S need only cover half:
+        a loop may do something else now and then.
         """
         seconds = self._times[-1] - self._times[-repetition.covered]
         since_new = min(self._since_new, TAIL)
@@ -136,7 +139,7 @@ class SiteSearch(TorchFunctionMode):
         return 2 * repetition.covered >= since_new and seconds >= max(LONG_S, self._search_s)
 
     def _best(self, anchors: list[int]) -> Site:
-        """The first line whose execution is counted once."""
+        """The line that is counted the fewest times when it runs; the first of several."""
         sites = [self._sites[anchor] for anchor in anchors]
         return min(sites, key=lambda site: begins(*site))
 
@@ -152,6 +155,6 @@ class SiteSearch(TorchFunctionMode):
 
 
 def _skipped(code: CodeType) -> bool:
-    """Torch's frames and ours, and handlers of torch's functions: the program's line is behind them."""
+    """Whether it is code of torch or of ours, or a handler of torch's functions: the program's line called it."""
     file = code.co_filename
     return code.co_name == "__torch_function__" or file.startswith("<frozen") or owner(file) in _SKIPPED

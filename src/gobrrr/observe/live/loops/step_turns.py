@@ -1,7 +1,7 @@
 """Turns of the program's own loop: where a turn holds several calls of a module, the turn is the step, not the call.
 
 The loop is the innermost one around the call, in the caller or in a function that called it. It is read from the
-bytecode, so that a decode loop within a loop over prompts stays one token a step, whatever function it is in.
+bytecode: so a step of a decode loop within a loop over prompts is one token, whatever function the loop is in.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from gobrrr.observe.live.loops.step_lines import LineCount, counting
 from gobrrr.observe.live.loops.step_optimizers import MOST_INNER
 
 TURNS = 4
-"""Turns with a call in them after which it is decided."""
+"""Turns with a call in them after which it is decided whether the turn is the step; chosen."""
 MOST_CALLS = TURNS * MOST_INNER
-"""Calls after which it is decided at the latest: the call stays the step."""
+"""Calls after which it is decided at the latest: then the call stays the step."""
 
 _ENDS = ("RETURN", "RAISE", "RERAISE")
+"""How instructions begin that leave the function."""
 _ALWAYS = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+"""Instructions that always jump."""
 
 
 @dataclass(frozen=True)
 class Loop:
     """A loop in this code; `line` begins each turn.
 
-    Where it is on `one_line` its turns can't be counted: from Python 3.12 on nobody is told of a line that follows
+    The turns of a loop on `one_line` can't be counted: from Python 3.12 on no event is sent for a line that follows
     itself.
     """
 
@@ -40,7 +42,7 @@ class Loop:
 
 
 def loop_around(frame: FrameType | None) -> Loop | None:
-    """The innermost loop of the program that this frame, or one that called it, is in."""
+    """The innermost loop of the program that this frame, or a frame that called it, is in."""
     loops = (loop_in(frame.f_code, frame.f_lasti) for frame in users_frames(frame))
     return next((loop for loop in loops if loop is not None), None)
 
@@ -48,26 +50,26 @@ def loop_around(frame: FrameType | None) -> Loop | None:
 def loop_in(code: CodeType, offset: int) -> Loop | None:
     """The innermost loop around the instruction at this offset.
 
-    The loop is a jump back to before the instruction that the instruction leads to. What only an exception leads to is
-    none: handlers lie behind the code that they are for, and jump back into it.
+    A loop is a jump backwards, reached from the instruction, to a place before it. Jumps that only an exception reaches
+    are none: handlers lie behind the code that they are for, and jump back into it.
     """
-    found = list(dis.get_instructions(code))
-    offsets = [one.offset for one in found]
+    instructions = list(dis.get_instructions(code))
+    offsets = [instruction.offset for instruction in instructions]
     offset = offsets[bisect_right(offsets, offset) - 1]  # a frame may stand at the cache behind its instruction
     waiting, seen = [offsets.index(offset)], set[int]()
     back: list[tuple[int, int]] = []  # to where, from where
     while waiting:
         at = waiting.pop()
-        if at in seen or at >= len(found):
+        if at in seen or at >= len(instructions):
             continue
         seen.add(at)
-        one = found[at]
-        if _jumps(one):
-            if one.argval > offset:
-                waiting.append(offsets.index(one.argval))
-            elif one.opname != "JUMP_BACKWARD_NO_INTERRUPT":  # else an `await` that goes on waiting
-                back.append((one.argval, one.offset))
-        if not one.opname.startswith(_ENDS) and one.opname not in _ALWAYS:
+        instruction = instructions[at]
+        if _jumps(instruction):
+            if instruction.argval > offset:
+                waiting.append(offsets.index(instruction.argval))
+            elif instruction.opname != "JUMP_BACKWARD_NO_INTERRUPT":  # else an `await` that is still waiting
+                back.append((instruction.argval, instruction.offset))
+        if not instruction.opname.startswith(_ENDS) and instruction.opname not in _ALWAYS:
             waiting.append(at + 1)
     if not back:
         return None
@@ -75,20 +77,21 @@ def loop_in(code: CodeType, offset: int) -> Loop | None:
     return Loop(code, lines[0], len(set(lines)) == 1) if lines else None
 
 
-def _jumps(one: dis.Instruction) -> bool:
-    return (one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and not one.opname.startswith("SETUP_")
+def _jumps(instruction: dis.Instruction) -> bool:
+    jump = instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs
+    return jump and not instruction.opname.startswith("SETUP_")
 
 
 def _lines(code: CodeType, first: int, last: int) -> list[int]:
-    """The lines of the instructions from this offset to that; some have none."""
+    """The lines of the instructions from offset `first` to `last`."""
     return [line for start, end, line in code.co_lines() if line is not None and end > first and start <= last]
 
 
 class Turns:
-    """Calls `step()` before each call, or where a turn holds several, before the first of each turn.
+    """Calls `step()` before each call, or where a turn holds several calls, before the first of each turn.
 
-    `found(loop)` says that the turn is the step from now on; `each(loop)` that it was all along, each with one call.
-    `called()` is told of each call.
+    Calls `found(loop)` where the turn is the step from now on, and `each(loop)` where each turn has one call. Call
+    `called()` before each call.
     """
 
     def __init__(
@@ -102,14 +105,15 @@ class Turns:
         self._calls = self._turns = 0
 
     def open(self) -> None:
-        """Count the turns of the loop around the call that is about to run. Where that can't be, calls are steps."""
+        """Count the turns of the loop around the call that is about to run; where they can't be counted, calls are
+        steps."""
         self._loop = loop_around(sys._getframe(1))
         if self._loop is not None and not self._loop.one_line:
             line = counting(self._loop.code, self._loop.line, self._turn_begins)
             self._line = line if line.open() else None
 
     def close(self) -> None:
-        """Count turns no more."""
+        """Stop counting turns."""
         if self._line is not None:
             self._line.close()
             self._line = None
@@ -131,7 +135,7 @@ class Turns:
         self._turns += 1
 
     def _note(self, first: bool) -> None:
-        """One more call in the loop; `first` of its turn."""
+        """One more call in the loop; `first`: the first one of its turn."""
         self._calls += 1
         if first and len(self._counts) == TURNS:
             self._decide()

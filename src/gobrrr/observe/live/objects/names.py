@@ -1,4 +1,4 @@
-"""What the program calls an object: the variable of a frame, or an attribute of its `self`, that holds it."""
+"""The program's name for an object: the variable of a frame, or the attribute of its `self`, that holds it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from gobrrr.observe.static.sites import DEEPEST
 _PULL = str(Path(__file__).resolve().parents[1] / "pull.py")
 """Calls a step that was handed over: what is around that is no part of the program."""
 
-_NAME = re.compile(r"(?!_+\d*$)[A-Za-z_]\w*")  # not those that a shell gives its results
+_NAME = re.compile(r"(?!_+\d*$)[A-Za-z_]\w*")
+"""A variable's name; not "_" or "_12", which an interactive shell gives to results."""
 
 
 class Named(NamedTuple):
-    """A name, and the frame that has it."""
+    """A name, and the frame in which it is one."""
 
     name: str
     frame: FrameType
@@ -33,27 +34,30 @@ class Around(NamedTuple):
 
 def around(frame: FrameType | None) -> Around:
     """The user's frames from `frame` outwards."""
-    found = []
+    frames = []
     for _ in range(DEEPEST):
         if frame is None or frame.f_code.co_filename == _PULL:
             break
         if is_users(frame.f_code.co_filename):
-            found.append(frame)
+            frames.append(frame)
         frame = frame.f_back
-    return Around(tuple(reversed(found)), frame is not None and frame.f_code.co_filename == _PULL)
+    return Around(tuple(reversed(frames)), frame is not None and frame.f_code.co_filename == _PULL)
 
 
 def named(frames: tuple[FrameType, ...], meant: Callable[[Any], bool]) -> Named | None:
-    """The first frame's name of what is meant: of its variables, its `self`, its globals, in this order."""
+    """The name of the object for which `meant` is true, in the first frame that has one.
+
+    In a frame its variables are searched first, then the attributes of its `self`, then its globals.
+    """
     for frame in frames:
-        for prefix, space in _spaces(frame):
-            for name, value in list(space.items()):
+        for prefix, namespace in _namespaces(frame):
+            for name, value in list(namespace.items()):
                 if isinstance(name, str) and _NAME.fullmatch(name) and meant(value):
                     return Named(prefix + name, frame)
     return None
 
 
-def _spaces(frame: FrameType) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _namespaces(frame: FrameType) -> Iterator[tuple[str, Mapping[str, Any]]]:
     variables = frame.f_locals
     yield "", variables
     own_self = variables.get("self")

@@ -1,6 +1,6 @@
-"""What one step uses: its model, its optimizers, its loader, and what is float64 of what comes into it.
+"""What one step uses: its model, its optimizers, its loader, and the float64 tensors that come into it.
 
-The hooks hold on to objects while the step runs and to names afterwards; sources are read when it is over.
+The hooks keep objects while the step runs, and only names afterwards. Sources are read when the step is over.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from gobrrr.observe.static.memory import storage_of
 from gobrrr.observe.targets import LOADED
 
 WIDE = (torch.float64, torch.complex128)
+"""Types of 64-bit floating point."""
 PART = "the program's objects"
+"""What a note says is missing where this fails."""
 MOST = 8
-"""Models, optimizers and tensors of which is said what the program calls them: each is searched for in all frames."""
+"""How many models, optimizers and tensors are named, since each is searched for in all frames; chosen."""
 
 
 @dataclass(frozen=True)
 class _Variable:
-    """A name in a file; `function`: whose statements give it its value, as `Sources.binding` takes it."""
+    """A name in a file; `function`: the function that assigns it, as `Sources.binding` takes it."""
 
     name: str
     file: str
@@ -56,8 +58,8 @@ class _Optimizer:
 
 
 class Objects:
-    """Told by the hooks of one step: `module` before each forward at the top, `optimizer` before each of its steps,
-    `see` after each operation."""
+    """Collects the objects of one step. Its hooks: `module` before each module's forward, `optimizer` before each
+    optimizer's step, `see` after each operation."""
 
     def __init__(self) -> None:
         self._parts = Parts()
@@ -74,11 +76,11 @@ class Objects:
 
     @property
     def failed(self) -> str:
-        """What the answer says where this failed; "" where it did not."""
+        """What a note says where this failed; "" where it did not."""
         return next(iter(self._parts.failed.values()), "")
 
     def module(self, module: Any, args: tuple[Any, ...], *, top: bool) -> None:
-        """Before a module's forward; `top`: in no other module's."""
+        """Before a module's forward; `top`: whether no other module calls it."""
         with apart():
             self._parts.make(PART, lambda: self._module(module, args, top), None)
 
@@ -90,15 +92,15 @@ class Objects:
 
     def see(self, read: Iterable[Any], written: Iterable[Any]) -> None:
         """An operation, with the tensors that it read and wrote."""
-        for one in read:
-            if one.dtype in WIDE and one.dim():
-                self._parts.make(PART, partial(self._comes_in, one), None)
-        for one in written:
-            if one.dtype in WIDE and (storage := storage_of(one)) is not None:
+        for tensor in read:
+            if tensor.dtype in WIDE and tensor.dim():
+                self._parts.make(PART, partial(self._comes_in, tensor), None)
+        for tensor in written:
+            if tensor.dtype in WIDE and (storage := storage_of(tensor)) is not None:
                 self._made.setdefault(storage._cdata, StorageWeakRef(storage))
 
     def found(self, files: Iterable[str]) -> Program | None:
-        """What was seen; `files`: those of the user's lines that the step went through."""
+        """What was seen; `files`: the user's files that the step ran lines of."""
         return self._parts.make(PART, lambda: self._program(Sources([*self._files, *files])), None)
 
     # -- within the step
@@ -109,13 +111,13 @@ class Objects:
                 self._parameters[storage._cdata] = StorageWeakRef(storage)
         if not top or id(module) in self._models or len(self._models) >= MOST:
             return
-        here = self._look()
-        own = getattr(module, "_orig_mod", module)  # of what torch.compile made
-        found = named(here.frames, partial(operator.is_, module))
-        inner = here.frames[-1] if here.frames else None
+        program = self._look()
+        own = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
+        found = named(program.frames, partial(operator.is_, module))
+        inner = program.frames[-1] if program.frames else None
         self._models[id(module)] = _Model(
-            type(own), found.name if found else None, sum(one.numel() for one in module.parameters()),
-            _inputs(args, here), (inner.f_code.co_filename, inner.f_lineno) if inner is not None else None,
+            type(own), found.name if found else None, sum(parameter.numel() for parameter in module.parameters()),
+            _inputs(args, program), (inner.f_code.co_filename, inner.f_lineno) if inner is not None else None,
         )  # fmt: skip
 
     def _optimizer(self, optimizer: Any) -> None:
@@ -126,18 +128,18 @@ class Objects:
 
     def _look(self) -> Around:
         """The program's frames around a hook."""
-        here = around(sys._getframe(1))
-        self._files |= dict.fromkeys(frame.f_code.co_filename for frame in here.frames)
-        if here.pulled and here.frames and self._step is None:
-            called = here.frames[0].f_code.co_name
+        program = around(sys._getframe(1))
+        self._files |= dict.fromkeys(frame.f_code.co_filename for frame in program.frames)
+        if program.pulled and program.frames and self._step is None:
+            called = program.frames[0].f_code.co_name
             self._step = called if called.isidentifier() else None
         if not self._looked:
             self._looked = True
-            self._loader = _loader(here)
-        return here
+            self._loader = _loader(program)
+        return program
 
     def _comes_in(self, tensor: Any) -> None:
-        """A tensor of float64 that an operation reads: noted where it is neither a parameter nor made in the step."""
+        """Note a float64 tensor that an operation reads, unless it is a parameter or was made in the step."""
         storage = storage_of(tensor)
         if storage is None or len(self._tensors) >= MOST:
             return
@@ -145,9 +147,9 @@ class Objects:
         known = self._parameters.get(key) or self._made.get(key)
         if key in self._tensors or (known is not None and not known.expired()):
             return
-        here = around(sys._getframe(1))
-        self._files |= dict.fromkeys(frame.f_code.co_filename for frame in here.frames)
-        found = named(here.frames, lambda value: _holds(value, key))
+        program = around(sys._getframe(1))
+        self._files |= dict.fromkeys(frame.f_code.co_filename for frame in program.frames)
+        found = named(program.frames, lambda value: _holds(value, key))
         self._tensors.add(key)
         if found is not None:
             self._wide.append(_variable(found))
@@ -155,8 +157,7 @@ class Objects:
     # -- afterwards
 
     def _program(self, sources: Sources) -> Program:
-        models = sorted(self._models.values(), key=lambda one: -one.parameters)
-        model = models[0] if models else None
+        model = max(self._models.values(), key=lambda model: model.parameters, default=None)
         name = model.name if model is not None else None
         return Program(
             model=made(model.kind, name, sources) if model is not None else None,
@@ -166,7 +167,7 @@ class Objects:
             ),
             loader=made(*self._loader, sources) if self._loader is not None else None,
             step=self._step,
-            inputs=tuple(_input(*one, sources) for one in model.inputs) if model is not None else (),
+            inputs=tuple(_input(*entry, sources) for entry in model.inputs) if model is not None else (),
             forward=sources.forward(*model.line) if model is not None and model.line is not None else None,
             wide=tuple(self._widened(sources, name)),
         )
@@ -188,13 +189,13 @@ class Objects:
         return found
 
 
-def _inputs(args: tuple[Any, ...], here: Around) -> tuple[tuple[_Variable, int, str], ...]:
-    """The tensors among a call's arguments that the frame of the call has a name for."""
+def _inputs(args: tuple[Any, ...], program: Around) -> tuple[tuple[_Variable, int, str], ...]:
+    """The tensors among a call's arguments that have a name in the calling frame."""
     found = []
     for argument in args:
         if not isinstance(argument, torch.Tensor):
             continue
-        name = named(here.frames[-1:], partial(operator.is_, argument))
+        name = named(program.frames[-1:], partial(operator.is_, argument))
         if name is not None:
             found.append((_variable(name), argument.dim(), str(argument.dtype).removeprefix("torch.")))
     return tuple(found)
@@ -207,14 +208,14 @@ def _input(variable: _Variable, dimensions: int, dtype: str, sources: Sources) -
 
 
 def _holds(value: Any, key: int) -> bool:
-    """Whether a value is a tensor in a storage."""
+    """Whether a value is a tensor in the storage with this key."""
     if not issubclass(type(value), torch.Tensor):
         return False
     return getattr(storage_of(value), "_cdata", None) == key
 
 
 def _variable(found: Named) -> _Variable:
-    """A name with the function that gives it its value: any for an attribute, and for an outer function's variable."""
+    """A name with the function that assigns it: None (any) for an attribute and for an outer function's variable."""
     code = found.frame.f_code
     function: str | None = "<module>"
     if found.name.startswith("self.") or found.name in code.co_freevars:
@@ -224,48 +225,48 @@ def _variable(found: Named) -> _Variable:
     return _Variable(found.name, code.co_filename, function)
 
 
-def _loader(here: Around) -> tuple[type, str | None] | None:
+def _loader(program: Around) -> tuple[type, str | None] | None:
     """The class and the name of the one DataLoader that is being iterated over, if there is one."""
     from torch.utils.data import DataLoader
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-    # an object refers to its class: the search among all objects is the collector's own, in C
-    found = gc.get_referrers(*_kinds(_BaseDataLoaderIter), *_kinds(DataLoader))
-    turns = [one for one in found if issubclass(type(one), _BaseDataLoaderIter)]
-    loaders = [one for one in found if issubclass(type(one), DataLoader)]
-    used = [loader for loader in loaders if any(_is_of(turn, loader) for turn in turns)]
-    names = [named(here.frames, partial(operator.is_, one)) for one in used[:MOST]]
-    known = [(type(one), name.name) for one, name in zip(used, names, strict=False) if name is not None]
-    if len(known) == 1:  # of those of which the step knows nothing there may be others
+    # an object refers to its class: so the garbage collector searches all objects, in C
+    objects = gc.get_referrers(*_with_subclasses(_BaseDataLoaderIter), *_with_subclasses(DataLoader))
+    iterators = [thing for thing in objects if issubclass(type(thing), _BaseDataLoaderIter)]
+    loaders = [thing for thing in objects if issubclass(type(thing), DataLoader)]
+    used = [loader for loader in loaders if any(_is_of(iterator, loader) for iterator in iterators)]
+    names = [named(program.frames, partial(operator.is_, loader)) for loader in used[:MOST]]
+    known = [(type(loader), name.name) for loader, name in zip(used, names, strict=False) if name is not None]
+    if len(known) == 1:  # any number of others may be in use elsewhere
         return known[0]
     return (type(used[0]), None) if len(used) == 1 else None
 
 
-def _kinds(base: type) -> list[type]:
-    """A class and all that are made from it."""
-    inner: list[type] = type.__subclasses__(base)
-    return [base, *(kind for one in inner for kind in _kinds(one))]
+def _with_subclasses(base: type) -> list[type]:
+    """A class and all its subclasses."""
+    subclasses: list[type] = type.__subclasses__(base)
+    return [base, *(kind for subclass in subclasses for kind in _with_subclasses(subclass))]
 
 
-def _is_of(turn: Any, loader: Any) -> bool:
-    same = getattr(turn, "_dataset", None) is loader.dataset
-    return same and getattr(turn, "_index_sampler", None) is loader._index_sampler
+def _is_of(iterator: Any, loader: Any) -> bool:
+    same = getattr(iterator, "_dataset", None) is loader.dataset
+    return same and getattr(iterator, "_index_sampler", None) is loader._index_sampler
 
 
 def made(kind: type, name: str | None, sources: Sources, given: dict[str, Any] | None = None) -> Made:
-    """The record of an object of a class; `given`: what it was made with, as far as known."""
-    theirs = getattr(getattr(kind, "step", None), "__module__", "").startswith("torch.optim")
+    """The record of an object of a class; `given`: the arguments that it was made with, as far as known."""
+    torchs_step = getattr(getattr(kind, "step", None), "__module__", "").startswith("torch.optim")
     bases = (base.__name__ for base in kind.__mro__ if base.__module__.startswith("torch.optim"))
     return Made(
         kind=_spelled(kind),
-        base=next(bases, None) if theirs else None,
+        base=next(bases, None) if torchs_step else None,
         name=name,
         written=sources.making(kind, name, given),
     )
 
 
 _SHORT = (("torch.optim.", "torch.optim"), ("torch.utils.data.", "torch.utils.data"), ("torch.nn.modules.", "torch.nn"))
-"""Modules of torch, and the one that its classes are imported from."""
+"""How the names of torch's inner modules begin, and the module that users import their classes from."""
 
 
 def _spelled(kind: type) -> str:

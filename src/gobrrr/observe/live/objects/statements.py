@@ -1,6 +1,6 @@
-"""What the user's source says: the one statement that makes an object, read and never run.
+"""The statement of the user's source that makes an object. Source is read, never run.
 
-Only where exactly one call comes into question is anything said.
+A statement is given only where exactly one call can be the one.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gobrrr.model.program import Written
-from gobrrr.observe.live.watches.lines import spelled
+from gobrrr.observe.live.watches.lines import function_at, spelled
 
 MOST_FILES = 200
+"""Files that are read; chosen."""
 LONGEST = 2_000_000
-"""Characters of a file that is still read: no program is written by hand that is longer."""
+"""Characters of the longest file that is read: a longer one was not written by hand."""
 
 MOST_STATEMENTS = 8
-"""Statements from the model's call to the loss that are shown; of more, the call's alone."""
+"""Statements from the model's call to the loss that are shown; where there are more, only the call. Chosen."""
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+"""Statements without others in them."""
 _DOUBLE = ("torch.float64", "torch.double", "float64", "double")
+"""How source spells float64."""
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A call. `word`: the last part of what is called, by its own name where it was imported by another.
+    """A call. `word`: the last part of what is called; the original name where an import gave it another.
 
-    `statement`: the simple statement that it is a part of; `target`: the one name that this binds, None of none.
+    `statement`: the simple statement that holds the call. `target`: the one name that this assigns; None if not one.
     """
 
     node: ast.Call
@@ -56,9 +59,9 @@ class Sources:
         self._read: list[_File] | None = None
 
     def making(self, kind: type, name: str | None = None, given: Mapping[str, Any] | None = None) -> Written | None:
-        """The statement that makes an object of a class, called `name` where there are several.
+        """The statement that makes an object of a class; where there are several, the one that assigns it to `name`.
 
-        `given`: what it was made with, as far as known; a call that says otherwise is another's.
+        `given`: the arguments that it was made with, as far as known. A call with others makes another object.
         """
         found = [
             (file, call)
@@ -69,37 +72,42 @@ class Sources:
         return _only(found, name)
 
     def double(self, model: str | None) -> Written | None:
-        """The statement that makes float64 of a model's parameters."""
+        """The statement that converts a model's parameters to float64."""
         found = [(file, call) for file in self._files() for call in file.calls if _doubles(call.node)]
-        mine = [(file, call) for file, call in found if model in (call.target, _receiver(call.node))]
-        return _only(mine if model is not None and len(found) > 1 else found, None)
+        of_model = [(file, call) for file, call in found if model in (call.target, _receiver(call.node))]
+        return _only(of_model if model is not None and len(found) > 1 else found, None)
 
     def default(self) -> Written | None:
-        """The statement that makes float64 torch's default type."""
+        """The statement that sets torch's default type."""
         words = ("set_default_dtype", "set_default_tensor_type")
         found = [(file, call) for file in self._files() for call in file.calls if call.word in words]
         return _only(found, None)
 
     def binding(self, name: str, file: str, function: str | None) -> Written | None:
-        """The only statement of a function ("<module>": of none, None: of any) that gives a variable its value."""
-        found = []
-        for one in self._files():
-            if one.name == file:
-                nodes = (node for node in _body(one.tree, function) if isinstance(node, ast.stmt))
-                found += [(one, node) for node in nodes if _target(node) == name]
-        return _written(*found[0]) if len(found) == 1 else None
+        """The only statement of a function that assigns a variable.
+
+        `function`: "<module>" for the file outside functions, None for anywhere in the file.
+        """
+        source = self._file(file)
+        nodes = _body(source.tree, function) if source is not None else ()
+        found = [node for node in nodes if isinstance(node, ast.stmt) and _target(node) == name]
+        return _written(source, found[0]) if source is not None and len(found) == 1 else None
 
     def forward(self, file: str, line: int) -> Written | None:
-        """The statements from the one on a line to the last one before a backward pass; itself alone without that."""
-        one = next((one for one in self._files() if one.name == file), None)
-        block = _block(one.tree, line) if one is not None else []
-        if one is None or not block:
+        """The statements from the one on a line to the last one before a backward pass; without a backward pass that
+        one statement."""
+        source = self._file(file)
+        block = _block(source.tree, line) if source is not None else []
+        if source is None or not block:
             return None
         chosen = block[:1]
-        if not _goes_back(block[0]):
-            before = next((at for at, node in enumerate(block) if _goes_back(node)), 1)
+        if not _calls_backward(block[0]):
+            before = next((at for at, node in enumerate(block) if _calls_backward(node)), 1)
             chosen = block[:before] if before <= MOST_STATEMENTS else chosen
-        return _several(one, chosen)
+        return _several(source, chosen)
+
+    def _file(self, name: str) -> _File | None:
+        return next((file for file in self._files() if file.name == name), None)
 
     def _files(self) -> list[_File]:
         if self._read is None:
@@ -118,13 +126,13 @@ def _parsed(name: str) -> _File | None:
     nodes = list(_with_statements(file.tree))
     words = _imported(node for node, _ in nodes)
     for node, statement in nodes:
-        if isinstance(node, ast.Call) and (word := _last(node.func)):
+        if isinstance(node, ast.Call) and (word := _last_part(node.func)):
             file.calls.append(_Call(node, words.get(word, word), statement, _target(statement)))
     return file
 
 
 def _with_statements(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.stmt | None]]:
-    """Each node, and the simple statement that it is a part of."""
+    """Each node, with the simple statement that holds it."""
     left: deque[tuple[ast.AST, ast.stmt | None]] = deque([(tree, None)])
     while left:
         node, statement = left.popleft()
@@ -134,19 +142,19 @@ def _with_statements(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.stmt | None]]
 
 
 def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """By the name in the file, the own name of what was imported."""
+    """For each name that an import gave to something else, the original name."""
     names = (name for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names)
     return {name.asname: name.name for name in names if name.asname}
 
 
-def _last(node: ast.expr) -> str:
+def _last_part(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def _target(node: ast.AST | None) -> str | None:
-    """The one name or attribute that a statement binds."""
+    """The one name or attribute that a statement assigns."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target: ast.expr = node.targets[0]
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -157,7 +165,7 @@ def _target(node: ast.AST | None) -> str | None:
 
 
 def _otherwise(call: ast.Call, given: Mapping[str, Any]) -> bool:
-    """Whether a call names a value that its object was not made with."""
+    """Whether a call has a constant argument that the object was not made with."""
     return any(
         isinstance(keyword.value, ast.Constant)
         and keyword.arg in given
@@ -172,31 +180,32 @@ def _doubles(call: ast.Call) -> bool:
         return False
     if call.func.attr == "double":
         return not call.args and not call.keywords
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return call.func.attr == "to" and any(ast.unparse(expr) in _DOUBLE for expr in given)
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return call.func.attr == "to" and any(ast.unparse(argument) in _DOUBLE for argument in arguments)
 
 
 def _receiver(call: ast.Call) -> str | None:
-    """What a method is called of, at the beginning of the chain: "model" of `model.eval().double()`."""
+    """What the first method of a chain is called on: "model" in `model.eval().double()`."""
     node: ast.expr = call
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func.value
     return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else None
 
 
-def _goes_back(node: ast.stmt) -> bool:
-    return any(isinstance(one, ast.Call) and _last(one.func) == "backward" for one in ast.walk(node))
+def _calls_backward(node: ast.stmt) -> bool:
+    return any(isinstance(part, ast.Call) and _last_part(part.func) == "backward" for part in ast.walk(node))
 
 
 def _body(tree: ast.Module, function: str | None) -> Iterator[ast.AST]:
-    """What is in the functions of a name; in the file outside functions and classes; or in all of it."""
+    """The nodes in the functions of a name; for "<module>" outside functions and classes; for None in all the file."""
     if function is None:
         yield from ast.walk(tree)
         return
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     inner = (*functions, ast.ClassDef, ast.Lambda)
-    roots: list[ast.AST] = [one for one in ast.walk(tree) if isinstance(one, functions) and one.name == function]
-    left = [part for one in ([tree] if function == "<module>" else roots) for part in ast.iter_child_nodes(one)]
+    named = (node for node in ast.walk(tree) if isinstance(node, functions) and node.name == function)
+    roots: Iterable[ast.AST] = [tree] if function == "<module>" else named
+    left = [child for root in roots for child in ast.iter_child_nodes(root)]
     while left:
         node = left.pop()
         yield node
@@ -205,19 +214,19 @@ def _body(tree: ast.Module, function: str | None) -> Iterator[ast.AST]:
 
 
 def _block(tree: ast.Module, line: int) -> list[ast.stmt]:
-    """The simple statement on a line, and those that follow it in its block; none where it is of another kind."""
+    """The simple statement on a line, and those that follow it in its block; empty where it is of another kind."""
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
             found = getattr(node, name, None)  # a lambda's body is no list
             block: list[ast.stmt] = found if isinstance(found, list) else []
-            for at, one in enumerate(block):
-                if isinstance(one, _SIMPLE) and one.lineno <= line <= (one.end_lineno or one.lineno):
+            for at, stmt in enumerate(block):
+                if isinstance(stmt, _SIMPLE) and stmt.lineno <= line <= (stmt.end_lineno or stmt.lineno):
                     return block[at:]
     return []
 
 
 def _only(found: Sequence[tuple[_File, _Call]], name: str | None) -> Written | None:
-    """The only one of some calls; where there are several, the only one that binds `name`."""
+    """The only one of some calls; where there are several, the only one that is assigned to `name`."""
     if len(found) > 1 and name is not None:
         found = [(file, call) for file, call in found if call.target == name]
     if len(found) != 1:
@@ -227,24 +236,25 @@ def _only(found: Sequence[tuple[_File, _Call]], name: str | None) -> Written | N
 
 
 def _written(file: _File, node: ast.stmt | ast.expr, call: ast.Call | None = None) -> Written:
-    """A statement with its text, unless that names a file."""
+    """The record of a statement, with its text unless that names a file."""
     line, last = node.lineno, node.end_lineno or node.lineno
-    if line != last:  # on one line, for it is shown and changed as a whole
-        said, part = ast.unparse(node), ast.unparse(call) if call is not None else None
+    if line != last:  # on one line: it is shown and changed as a whole
+        text, part = ast.unparse(node), ast.unparse(call) if call is not None else None
     else:
-        said, part = _text(file, node) or "", _text(file, call) if call is not None else None
-    if _names_a_file(node) or (part or "") not in said:
-        return Written(source=spelled(file.name, line, _function(file.tree, line)), last=last)
-    return Written(source=spelled(file.name, line, _function(file.tree, line)), last=last, text=said, call=part)
+        text, part = _text(file, node) or "", _text(file, call) if call is not None else None
+    source = spelled(file.name, line, function_at(file.tree, line))
+    if _names_a_file(node) or (part or "") not in text:
+        return Written(source=source, last=last)
+    return Written(source=source, last=last, text=text, call=part)
 
 
 def _several(file: _File, nodes: Sequence[ast.stmt]) -> Written:
-    """Some statements in a row, with all else that stands on their lines."""
+    """The record of some statements in a row, with everything on their lines."""
     first, last = nodes[0].lineno, nodes[-1].end_lineno or nodes[-1].lineno
     text: str | None = textwrap.dedent("\n".join(file.text.splitlines()[first - 1 : last]))
     if any(_names_a_file(node) for node in nodes) or not _parses(text or ""):
         text = None
-    return Written(source=spelled(file.name, first, _function(file.tree, first)), last=last, text=text)
+    return Written(source=spelled(file.name, first, function_at(file.tree, first)), last=last, text=text)
 
 
 def _parses(text: str) -> bool:
@@ -260,13 +270,6 @@ def _text(file: _File, node: ast.AST) -> str | None:
 
 
 def _names_a_file(node: ast.AST) -> bool:
-    texts = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+    constants = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    texts = (value for value in constants if isinstance(value, str))
     return any("/" in text or "\\" in text or text.startswith("~") for text in texts)
-
-
-def _function(tree: ast.Module, line: int) -> str:
-    name = "<module>"
-    for node in ast.walk(tree):  # outer functions before those within them
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or 0):
-            name = node.name
-    return name

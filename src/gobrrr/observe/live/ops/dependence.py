@@ -1,4 +1,4 @@
-"""Whether a turn of a loop needs what an earlier turn made."""
+"""Whether a turn of a loop depends on what an earlier turn computed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from gobrrr.model.work import Scalar
 from gobrrr.observe.live.ops.flow import ANY, Access, HostRead, Region, overlap
 
 READ_BY_HOST = ("aten::_local_scalar_dense", "aten::equal", "aten::allclose")
+"""Operations that give the program values of a tensor."""
 FROM_HOST = ("aten::lift_fresh", "aten::scalar_tensor", "aten::full", "aten::fill_")
-"""Operations that put a number of the program's into a tensor."""
+"""Operations that put a number of the program into a tensor."""
 
 TAKEN = ("aten::index", "aten::index_select", "aten::gather")
-"""Operations that take some of a tensor, which may be put back where they came from with something added."""
+"""Operations that take a part of a tensor, which may be written back to its place with something added."""
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution", "aten::_convolution")
+"""Matrix products and convolutions."""
 
 MOST_COMPARED = 200_000
-"""Pairs of regions that are compared for one loop: with more it is not known whether its turns depend."""
+"""Pairs of regions that are compared for one loop; with more, its dependence is unknown. Chosen."""
 
 
 @dataclass
 class _Turns:
-    """What the turns so far have written, by storage, and what was found."""
+    """What the turns so far have written, by storage, and what was found of their dependence."""
 
     before: dict[int, dict[Region, None]] = field(default_factory=dict)
     own: dict[int, list[Region]] = field(default_factory=dict)
@@ -36,16 +38,14 @@ class _Turns:
     outside: set[int] = field(default_factory=set)  # storages of this turn that no turn wrote
     compared: int = 0
     unknown: bool = False
-    shared: set[int | None] = field(
-        default_factory=set
-    )  # storages that the host may have written since the turn before
+    shared: set[int | None] = field(default_factory=set)  # storages that the host may have written by now
 
     def carried(self, region: Region) -> bool:
-        """Whether an earlier turn wrote some of it, and this turn has not written it itself."""
+        """Whether an earlier turn wrote a part of it, and this turn has not overwritten it."""
         earlier = self.before.get(region.storage)
         if earlier is None:
             return False
-        if any(one == region or one[1:3] == region[1:3] for one in self.own.get(region.storage, ())):
+        if any(own == region or own[1:3] == region[1:3] for own in self.own.get(region.storage, ())):
             return False
         if region in earlier:
             return True
@@ -53,7 +53,7 @@ class _Turns:
         if self.compared > MOST_COMPARED:
             self.unknown = True
             return False
-        return any(overlap(one, region) for one in earlier)
+        return any(overlap(written, region) for written in earlier)
 
     def ended(self) -> None:
         """A turn is over."""
@@ -68,10 +68,10 @@ def dependence(
     turns: Sequence[int],
     unseen: Sequence[HostRead] = (),
 ) -> tuple[Dependence, list[int]]:
-    """How a loop's turns depend on each other, and the calls that read what an earlier turn made.
+    """How the turns of a loop depend on each other, and the calls that read what an earlier turn computed.
 
-    `turns`: the first call of each turn, and the end of the last one. `unseen`: what the host reads without
-    an operation.
+    `turns`: the first call of each turn, and the end of the last one. `unseen`: what the host reads without an
+    operation.
     """
     seen, outside = _Turns(), list[set[int]]()
     readers: list[int] = []
@@ -81,7 +81,7 @@ def dependence(
             access = flow[at] if at < len(flow) else None
             if access is None:
                 seen.unknown = True
-            elif not _looked(seen, calls[at].call.name, access):
+            elif not _follow(seen, calls[at].call.name, access):
                 readers.append(at)
         outside.append(seen.outside)
         seen.ended()
@@ -96,38 +96,38 @@ def dependence(
 def free_products(
     calls: Sequence[RecordedCall], flow: Sequence[Access | None], turns: Sequence[int]
 ) -> tuple[int, ...]:
-    """The products of a loop that need nothing an earlier turn made, at the same place in each turn and of one weight.
+    """The products of a loop that need no earlier turn: at the same place in each turn, and of the same weight.
 
-    What an operation makes needs what it reads needs: by storage, which is more than is so where a storage is shared.
+    A result depends on everything that what it reads depends on. That is followed by storage, which finds too many
+    dependences where tensors share one.
     """
-    earlier, found = set[int](), list[dict[int, set[int]]]()
+    earlier, of_turns = set[int](), list[dict[int, set[int]]]()
     for first, stop in pairwise(turns):
-        needing, mine, own = set[int](), dict[int, set[int]](), set[int]()
+        dependent, free, own = set[int](), dict[int, set[int]](), set[int]()
         for at in range(first, stop):
             access = flow[at] if at < len(flow) else None
             if access is None:
                 return ()
-            read = {one.region.storage for one in access.reads}
+            storages = {read.region.storage for read in access.reads}
             wrote = {write.storage for write in access.writes}
-            if read & (earlier | needing):
-                needing |= wrote
+            if storages & (earlier | dependent):
+                dependent |= wrote
             elif calls[at].call.name in PRODUCTS:
-                mine[at - first] = read
+                free[at - first] = storages
             own |= wrote
         earlier |= own
-        found.append(mine)
-    later = found[1:]
-    # the first turn reads what the loop began with: the others tell
+        of_turns.append(free)
+    later = of_turns[1:]  # the first turn reads what the loop began with
     places = set(later[0]).intersection(*later) if later else set()
-    same = [place for place in places if set.intersection(*(one[place] for one in later))]
+    same = [place for place in places if set.intersection(*(free[place] for free in later))]
     starts = turns[:-1]
     return tuple(
         sorted(start + place for start in starts for place in same if calls[start + place].call.name in PRODUCTS)
     )
 
 
-def _looked(seen: _Turns, name: str, access: Access) -> bool:
-    """Take one operation in; False where it needs what an earlier turn made, beyond adding to a sum."""
+def _follow(seen: _Turns, name: str, access: Access) -> bool:
+    """Take in one operation; False where it needs what an earlier turn computed, other than to add to a sum."""
     fine, adds, took = True, False, -1
     for region, argument in access.reads:
         storage = region.storage
@@ -158,56 +158,56 @@ def _looked(seen: _Turns, name: str, access: Access) -> bool:
 
 
 def _layered(outside: list[set[int]]) -> bool:
-    """Whether each turn has tensors of its own, such as weights, more than all turns share: layers, no recurrence."""
-    times = Counter(storage for one in outside for storage in one)
-    alone = median(sum(times[storage] == 1 for storage in one) for one in outside)
-    return alone > sum(number == len(outside) for number in times.values())
+    """Whether a turn has more tensors of its own, such as weights, than all turns share: layers, no recurrence."""
+    times = Counter(storage for storages in outside for storage in storages)
+    own = median(sum(times[storage] == 1 for storage in storages) for storages in outside)
+    return own > sum(number == len(outside) for number in times.values())
 
 
 def reads_within(unseen: Sequence[HostRead], turns: Sequence[int]) -> list[HostRead]:
-    """What is read without an operation within the turns; behind the last operation it may be behind the loop."""
+    """What is read without an operation within the turns. A read after the last operation may be after the loop."""
     return [read for read in unseen if turns[0] < read.at < turns[-1]]
 
 
 def reads(calls: Sequence[RecordedCall], turns: Sequence[int], unseen: Sequence[HostRead]) -> int:
-    """How often the program reads values of tensors in the turns."""
+    """How often the program reads values of tensors within the turns."""
     return sum(calls[at].call.name in READ_BY_HOST for at in range(turns[0], turns[-1])) + len(
         reads_within(unseen, turns)
     )
 
 
 def again_bytes(flow: Sequence[Access | None], turns: Sequence[int]) -> int:
-    """Bytes that turns read after an earlier one has read the same of them."""
+    """The bytes of regions that turns read although an earlier turn had read them."""
     before, again = set[Region](), 0
     for first, stop in pairwise(turns):
-        mine = {read.region for access in flow[first:stop] if access is not None for read in access.reads}
-        again += sum(region.bytes for region in mine & before)
-        before |= mine
+        regions = {read.region for access in flow[first:stop] if access is not None for read in access.reads}
+        again += sum(region.bytes for region in regions & before)
+        before |= regions
     return again
 
 
 def over_the_host(calls: Sequence[RecordedCall], turns: Sequence[int], unseen: Sequence[HostRead]) -> bool:
-    """Whether the program reads numbers in the turns and later ones may be made from them."""
+    """Whether the program reads numbers in the turns, and may pass what it makes of them to later turns."""
     inside = range(turns[0], turns[-1])
     if not reads(calls, turns, unseen):
         return False
     if any(calls[at].call.name in FROM_HOST for at in inside):
         return True
-    return any(_wanders(calls, turns, place) for place in range(turns[1] - turns[0]))
+    return any(_scalars_vary(calls, turns, place) for place in range(turns[1] - turns[0]))
 
 
-def _wanders(calls: Sequence[RecordedCall], turns: Sequence[int], place: int) -> bool:
-    """Whether the numbers that the `place`-th operation of the turns is called with differ, and do not count turns."""
+def _scalars_vary(calls: Sequence[RecordedCall], turns: Sequence[int], place: int) -> bool:
+    """Whether the scalars of the `place`-th operation of the turns vary otherwise than as an index does."""
     own = [calls[first + place].call for first, stop in pairwise(turns) if first + place < stop]
     same = [call for call in own if call.name == own[0].name]
-    given = ([part.text for part in call.inputs if isinstance(part, Scalar)] for call in same)
-    return any(len(set(column)) > 1 and not _counts(column) for column in zip(*given, strict=False))
+    scalars = ([part.text for part in call.inputs if isinstance(part, Scalar)] for call in same)
+    return any(len(set(column)) > 1 and not _is_index(column) for column in zip(*scalars, strict=False))
 
 
-def _counts(column: Sequence[str]) -> bool:
-    """Whether numbers go up or down by as much from each to the next, as an index does."""
+def _is_index(column: Sequence[str]) -> bool:
+    """Whether integers change by the same amount from each to the next."""
     try:
-        numbers = [int(one) for one in column]
+        numbers = [int(text) for text in column]
     except ValueError:
         return False
     return len({after - before for before, after in pairwise(numbers)}) == 1

@@ -1,7 +1,7 @@
-"""One step on real tensors, looked at operation by operation: what ran, where from, and on which values.
+"""One step on real tensors, recorded operation by operation: what ran, called from where, and on which values.
 
-The step runs as it would, slower, with what was compiled run as it is written. Nothing of it is changed: no value, no
-random number, no setting that outlasts the step.
+The step runs slower than usual, with compiled functions run eagerly. Nothing of it is changed: no value, no random
+number, no setting that outlasts the step.
 """
 
 from __future__ import annotations
@@ -37,26 +37,28 @@ from gobrrr.observe.static.sites import Sites
 __all__ = ["GraphBook", "HeldWatch", "Looking", "LookingAgain", "Repeats", "Seen", "looking", "watch"]
 
 _HOOKED = r"Using `torch\.compile\(module\)` when there are global hooks(?#gobrrr)"
-"""The comment keeps the filter apart from any of the program's own."""
+"""torch's warning of our hooks. The comment makes the filter differ from any of the program's own."""
 
 LOOPS = "the program's loops"
+"""What a note says is missing where they could not be followed."""
 
 _LINE = re.compile(r"(.*)\(\d+\): ")
+"""A line, spelled "path/file.py(12): function"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What one step dispatched.
 
-    `on_cpu`: nothing ran on a GPU, and the CPU's operations are taken as the device's. `replays`: CUDA graphs that were
-    replayed and whose capture is taken as what ran; `unseen_replays`: those whose capture was not seen, so that their
-    work is missing. `left_out`: operations beyond the most that are written down; `failed`: why others were not, ""
-    where none are missing. `compiled`: a compiled module was run as it is written. `autocast`: the type that modules
-    ran in under autocast. `unread`: operations whose arguments could not be looked at for `uses`.
-    `program`: the objects of the program that it used; `unnamed`: why some of them are not known, "" where none failed.
-    `again`: work that had been done before; from step to step only where a second step was looked at. `later`: what
-    that one tells of growth.
-    `loops`: those of the program; `unfollowed`: why they are not known, "" where that did not fail.
+    `on_cpu`: nothing ran on a GPU, and the CPU's operations count as the device's. `replays`: replays of CUDA graphs
+    whose captured operations were recorded in their place; `unseen_replays`: those whose capture was not seen, so that
+    their work is missing. `left_out`: how many operations were beyond the limit; `failed`: why others were not
+    recorded, "" where none are missing. `compiled`: a compiled module was run eagerly. `autocast`: the type that
+    modules ran in under autocast. `unread`: operations whose arguments could not be read for `uses`.
+    `program`: the objects of the program that the step used; `unnamed`: why some of them are not known, "" where none
+    failed. `again`: work that had been done before; from step to step only where a second step was looked at. `later`:
+    what the second step says of growth. `loops`: the program's loops; `unfollowed`: why they are not known, "" where
+    that did not fail.
     """
 
     calls: tuple[RecordedCall, ...]
@@ -88,14 +90,14 @@ class Seen:
         return not (self.unseen_replays or self.left_out or self.failed)
 
     def recording(self, target: str = "") -> Recording:
-        """The same as the static door has it. Memory was not followed: its levels are 0."""
+        """The same as a recording of the static door. Memory was not followed: its levels are 0."""
         notes = []
         if self.unseen_replays:
             replays = units.things(self.unseen_replays, "replay of CUDA graphs")
             notes.append(f"{replays} whose capture was not seen: their work is missing")
         if self.left_out:
             left = units.things(self.left_out, "operation")
-            notes.append(f"not written down: {left}, as the step has more than are kept")
+            notes.append(f"not recorded: {left}, as the step has more than are kept")
         return Recording(
             target=target,
             calls=self.calls,
@@ -117,17 +119,17 @@ class Seen:
         )
 
     def _sources(self) -> set[str]:
-        """Lines of the program that are named somewhere."""
-        held = (one.source for one in self.own if one.source)
+        """All lines of the program that the recording names."""
+        held = (time.source for time in self.own if time.source)
         called, looped = (line.source for line in self.lines), (loop.source for loop in self.loops or ())
         return {*called, *held, *looped, *(site.user for site in self.sites if site.user)}
 
 
 class Looking:
-    """Looks at what runs on this thread from `open()` to `close()`; `seen` is there afterwards.
+    """Records what runs on this thread from `open()` to `close()`; `seen` holds it afterwards.
 
-    `book`: captures that were followed before. An exception of the step is none of its business: `close()` then puts
-    everything back all the same.
+    `book`: CUDA graphs whose capture was followed before. `close()` restores everything, also after an exception of the
+    step.
     """
 
     def __init__(self, book: GraphBook | None = None, repeats: Repeats | None = None) -> None:
@@ -147,7 +149,7 @@ class Looking:
         self._began = 0.0
 
     def open(self) -> None:
-        """Begin to look."""
+        """Begin to record."""
         if self._on is not None or self.seen is not None:
             return
         self._began = time.perf_counter()
@@ -166,7 +168,7 @@ class Looking:
             self._on = stack.pop_all()
 
     def close(self) -> Seen | None:
-        """Stop looking. What was seen; None where it was never opened."""
+        """Stop, and return what was recorded; None where it was never opened."""
         on, self._on = self._on, None
         if on is None:
             return self.seen
@@ -197,32 +199,32 @@ class Looking:
             unfollowed=self._parts.failed.get(LOOPS, ""),
         )
         self._calls = CallWatch()
-        self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # they hold the program's parameters
+        self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # the old ones hold the parameters
         return self.seen
 
     def again(self, second: tuple[Tally, ...] = ()) -> None:
-        """A second look has told more of what is done again, and what the step behind this one did."""
+        """Take in the second look: more work that is done again, and what the next step did (`second`)."""
         if self.seen is not None:
             again = self._repeats.found(self.seen.calls, self.seen.sites)
             later = Later(first=_tallied(self.seen), second=second)
             self.seen = replace(self.seen, again=again, later=later)
 
     def holds(self, watch: HeldWatch) -> None:
-        """What the boundaries between steps tell."""
+        """Take in what was held between steps."""
         if self.seen is not None and self.seen.later is not None:
             held = () if watch.failed else tuple(watch.found)
             later = msgspec.structs.replace(self.seen.later, held=held, kept=watch.kept, before=watch.before)
             self.seen = replace(self.seen, later=later)
 
     def made(self) -> Origins:
-        """The operation and the line of what this step made and is still there."""
+        """The operation and the line of what this step made that is still alive."""
         if self.seen is None:
             return {}
         calls, sites = self.seen.calls, self.seen.sites
         return {key: (calls[at].call.name, _line(sites[calls[at].site])) for key, at in self._repeats.made().items()}
 
     def found(self) -> Recording | None:
-        """What was seen, as a recording; None before `close()`."""
+        """What was recorded; None before `close()`."""
         return self.seen.recording() if self.seen is not None else None
 
     def _unlisten(self) -> None:
@@ -234,13 +236,13 @@ class Looking:
             self._unseen += 1
             return
         self._replays += 1
-        here = [self._sites.adopt(site) for site in captured.sites]
-        calls = (msgspec.structs.replace(call, site=here[call.site], replayed=True) for call in captured.calls)
+        sites = [self._sites.adopt(site) for site in captured.sites]
+        calls = (msgspec.structs.replace(call, site=sites[call.site], replayed=True) for call in captured.calls)
         self._mode.adopt(tuple(calls))
 
 
 class LookingAgain:
-    """Looks at the step behind the one that was looked at, for what both have computed."""
+    """Looks at the next step, for what both steps compute."""
 
     def __init__(self, first: Looking, repeats: Repeats, book: GraphBook) -> None:
         self._first, self._repeats = first, repeats
@@ -249,7 +251,7 @@ class LookingAgain:
         self._on: ExitStack | None = None
 
     def open(self) -> None:
-        """Begin to look."""
+        """Begin to record."""
         self._repeats.begin()
         with ExitStack() as stack:
             stack.enter_context(_uncompiled())
@@ -257,7 +259,7 @@ class LookingAgain:
             self._on = stack.pop_all()
 
     def close(self) -> None:
-        """Stop looking; the first look knows what was done again."""
+        """Stop, and give the first look what was found."""
         on, self._on = self._on, None
         if on is not None:
             on.close()
@@ -266,12 +268,12 @@ class LookingAgain:
             self._first.again(_tallies(zip(places, self._mode.elements, strict=True)))
 
     def holds(self, watch: HeldWatch, step: int) -> None:
-        """The last boundary, after `step` steps; the first look knows what all of them tell."""
+        """The last boundary, after `step` steps; gives the first look what was held at all of them."""
         watch.boundary(step, self.made)
         self._first.holds(watch)
 
     def made(self) -> Origins:
-        """The operation and the line of what this step made and is still there."""
+        """The operation and the line of what this step made that is still alive."""
         return {key: self._places[at] for key, at in self._repeats.made().items()}
 
 
@@ -281,7 +283,7 @@ def _line(site: Site) -> str | None:
 
 def _tallied(seen: Seen) -> tuple[Tally, ...]:
     return _tallies(
-        ((call.call.name, _line(seen.sites[call.site])), sum(prod(given.shape) for given in call.call.tensors))
+        ((call.call.name, _line(seen.sites[call.site])), sum(prod(tensor.shape) for tensor in call.call.tensors))
         for call in seen.calls
     )
 
@@ -303,13 +305,13 @@ def _files(sites: Sequence[Site]) -> list[str]:
 
 @contextmanager
 def looking(book: GraphBook | None = None, repeats: Repeats | None = None) -> Iterator[Looking]:
-    """Look at what runs in the block; the yielded object's `seen` is there afterwards, also after an exception."""
-    one = Looking(book, repeats)
-    one.open()
+    """Record what runs in the block; the yielded object has `seen` afterwards, also after an exception."""
+    look = Looking(book, repeats)
+    look.open()
     try:
-        yield one
+        yield look
     finally:
-        one.close()
+        look.close()
 
 
 def watch(
@@ -317,42 +319,40 @@ def watch(
 ) -> Seen:
     """Run `step(*inputs)` once and return what it dispatched. The step's exceptions pass through.
 
-    `twice`: run it once more, and say what both have computed.
+    `twice`: run it once more, for what both runs compute.
     """
     repeats, held = Repeats(), HeldWatch()
     if twice:
         held.boundary(0)
-    with looking(book, repeats) as one:
+    with looking(book, repeats) as first:
         step(*inputs)
     if twice:
-        held.boundary(1, one.made)
-        second = LookingAgain(one, repeats, book if book is not None else GraphBook())
+        held.boundary(1, first.made)
+        second = LookingAgain(first, repeats, book if book is not None else GraphBook())
         second.open()
         try:
             step(*inputs)
         finally:
             second.close()
         second.holds(held, 2)
-    assert one.seen is not None
-    return one.seen
+    assert first.seen is not None
+    return first.seen
 
 
 @contextmanager
 def _uncompiled() -> Iterator[None]:
-    """Compiled functions run as they are written, where torch can be told so (2.6), and nothing warns of our hooks."""
+    """Within the block compiled functions run eagerly, and torch does not warn of our hooks."""
     if "torch._dynamo" not in sys.modules:
         yield
         return
     with ExitStack() as stack:
-        stance = getattr(torch.compiler, "set_stance", None)
-        if stance is not None:
-            stack.enter_context(stance("force_eager"))
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         warnings.filterwarnings("ignore", message=_HOOKED)
         stack.callback(_forget_filter, warnings.filters[0])
         yield
 
 
 def _forget_filter(entry: Any) -> None:
-    """Not catch_warnings: filters that the program sets meanwhile stay."""
-    warnings.filters[:] = [one for one in warnings.filters if one is not entry]  # type: ignore[index]
+    """Remove our filter. Not by catch_warnings: it would also remove filters that the program sets meanwhile."""
+    warnings.filters[:] = [other for other in warnings.filters if other is not entry]  # type: ignore[index]
     getattr(warnings, "_filters_mutated", lambda: None)()

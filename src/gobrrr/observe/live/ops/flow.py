@@ -1,7 +1,7 @@
 """Which memory each operation of a step reads and writes: which storage, and which bytes of it.
 
-A storage is known by a number of its own. It is held by a weak reference, so that its address is not given to another
-one while it counts; its memory is freed as ever.
+Each storage has a number of its own. A weak reference keeps its address from being given to another storage; its memory
+is freed as usual.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PARTLY_WRITTEN = frozenset(
 """Operations that write some of an argument without reading it, unless they add to it."""
 
 ANY = -1
+"""Stands for each argument of an operation."""
 
 SUMMED = {
     **dict.fromkeys(
@@ -50,12 +51,12 @@ SUMMED = {
         0,
     ),
 }  # fmt: skip
-"""Operations that add to what an earlier turn left: sums whose terms can be made at once. The argument that may be the
-earlier one; `ANY`: each."""
+"""Operations that may add a term to a sum from turn to turn, so that the terms can be computed at once. The value is
+the argument that holds the sum so far; `ANY`: it may be each of them."""
 
 
 class Region(NamedTuple):
-    """Bytes of a storage: `first` up to `stop`, in steps of `dims`: (bytes from one to the next, how many)."""
+    """Bytes of a storage from `first` up to `stop`: items of `item` bytes. `dims`: (stride in bytes, size) of each."""
 
     storage: int
     first: int
@@ -65,21 +66,22 @@ class Region(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """How many they are."""
+        """How many bytes it has."""
         return self.item * math.prod(count for _, count in self.dims)
 
 
 class Read(NamedTuple):
-    """What is read, by which argument."""
+    """A region that is read, and the argument that reads it."""
 
     region: Region
     argument: int
 
 
 class HostRead(NamedTuple):
-    """Memory that the program reads, or shares, without an operation, before the `at`-th one.
+    """Memory that the program reads or shares without an operation, before the `at`-th operation.
 
-    `storage`: None: not known which, and what is written there neither; `shared`: it may write there from then on.
+    `storage`: None where it is not known which, nor what is written there. `shared`: the program may write to it from
+    then on.
     """
 
     at: int
@@ -89,7 +91,7 @@ class HostRead(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """What one operation reads and writes. `summed`: the argument that it may add to; None: none."""
+    """What one operation reads and writes. `summed`: the argument that holds a sum it adds to; None for none."""
 
     reads: tuple[Read, ...]
     writes: tuple[Region, ...]
@@ -98,44 +100,49 @@ class Access:
 
 
 NOTHING = Access((), ())
+"""The access of an operation that only makes a view."""
 
 
 class Flow:
-    """Told by `see` what each operation was called with."""
+    """Call `see` for each operation."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, StorageWeakRef]] = {}
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: list[Any]) -> Access | None:
-        """What it reads and writes; None where that can't be told. A view reads nothing."""
+        """What the operation reads and writes; None where that can't be told. A view reads nothing."""
         name, overload, changed = _schema(func)
-        found = list(_arguments(args, kwargs, changed))
-        if any(storage_of(one) is None for one in (*written, *(one for one, *_ in found))):
+        arguments = list(_arguments(args, kwargs, changed))
+        if any(storage_of(tensor) is None for tensor in (*written, *(tensor for tensor, *_ in arguments))):
             return None
-        given = {self._number(one) for one, *_ in found}
-        made = [one for one in written if self._number(one) not in given]
-        changes = [one for one, _, changing in found if changing]
+        inputs = {self._number(tensor) for tensor, *_ in arguments}
+        made = [tensor for tensor in written if self._number(tensor) not in inputs]
+        changes = [tensor for tensor, _, changing in arguments if changing]
         if written and not changes and not made:
             return NOTHING
         adding = not _replaces(name, args, kwargs)
-        keeps = "out" in overload or name in OVERWRITTEN or (name in PARTLY_WRITTEN and not adding)
+        ignores = "out" in overload or name in OVERWRITTEN or (name in PARTLY_WRITTEN and not adding)
         return Access(
-            reads=tuple(Read(self._region(one), place) for one, place, changing in found if not (changing and keeps)),
+            reads=tuple(
+                Read(self._region(tensor), place)
+                for tensor, place, changing in arguments
+                if not (changing and ignores)  # an argument that is written without being read
+            ),
             writes=tuple(map(self._region, (*changes, *made))),
             covers="out" in overload or name not in PARTLY_WRITTEN,
             summed=SUMMED.get(name) if adding else None,
         )
 
     def storage(self, tensor: Any) -> int | None:
-        """The number of a tensor's storage; None where it has none, or where it can't be told."""
+        """The number of a tensor's storage; None where there is none."""
         return self._number(tensor) if tensor is not None and storage_of(tensor) is not None else None
 
     def _number(self, tensor: Any) -> int:
         storage = storage_of(tensor)
-        known = self._known.get(storage._cdata)
-        if known is None:
-            known = self._known[storage._cdata] = len(self._known), StorageWeakRef(storage)
-        return known[0]
+        entry = self._known.get(storage._cdata)
+        if entry is None:
+            entry = self._known[storage._cdata] = len(self._known), StorageWeakRef(storage)
+        return entry[0]
 
     def _region(self, tensor: Any) -> Region:
         item = tensor.element_size()
@@ -156,16 +163,16 @@ def overlap(region: Region, other: Region) -> bool:
         return False
     if region.item != other.item:
         return True
-    mine, theirs = dict(region.dims), dict(other.dims)
-    if len(mine) < len(region.dims) or len(theirs) < len(other.dims):
+    sizes, other_sizes = dict(region.dims), dict(other.dims)
+    if len(sizes) < len(region.dims) or len(other_sizes) < len(other.dims):
         return True
-    steps = sorted({*mine, *theirs}, reverse=True)
-    ranges = [(step, theirs.get(step, 1) - 1, mine.get(step, 1) - 1) for step in steps]
+    strides = sorted({*sizes, *other_sizes}, reverse=True)
+    ranges = [(stride, other_sizes.get(stride, 1) - 1, sizes.get(stride, 1) - 1) for stride in strides]
     return _reached(other.first - region.first, ranges, region.item)
 
 
 def _reached(distance: int, ranges: list[tuple[int, int, int]], item: int) -> bool:
-    """Whether a distance is a sum of steps, each taken from -`below` to `above` times, but for less than an item."""
+    """Whether a distance is, within less than an item, a sum of steps, each taken from -`below` to `above` times."""
     if not ranges:
         return abs(distance) < item
     step, below, above = ranges[0]
@@ -177,7 +184,7 @@ def _reached(distance: int, ranges: list[tuple[int, int, int]], item: int) -> bo
 
 @lru_cache(maxsize=4096)
 def _schema(func: Any) -> tuple[str, str, frozenset[int | str]]:
-    """(name, overload, positions and names of the arguments that it changes)."""
+    """(name, overload, positions and names of the arguments that it writes)."""
     schema = func._schema
     changed: set[int | str] = set()
     for place, argument in enumerate(schema.arguments):
@@ -189,15 +196,15 @@ def _schema(func: Any) -> tuple[str, str, frozenset[int | str]]:
 def _arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any], changed: frozenset[int | str]
 ) -> Iterator[tuple[Any, int, bool]]:
-    """Each tensor with the place of its argument, and whether it is changed."""
-    given: Iterable[tuple[int | str, Any]] = (*enumerate(args), *kwargs.items())
-    for key, value in given:
+    """Each tensor with the position of its argument, and whether it is written."""
+    arguments: Iterable[tuple[int | str, Any]] = (*enumerate(args), *kwargs.items())
+    for key, value in arguments:
         for tensor in tensors_of((value,)):
             yield tensor, key if isinstance(key, int) else len(args), key in changed
 
 
 def _replaces(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an indexed write puts values in the place of others, and doesn't add them."""
+    """Whether an indexed write replaces values, and does not add to them."""
     if name not in ("index_put_", "_index_put_impl_"):
         return name in PARTLY_WRITTEN
     return not (kwargs.get("accumulate", False) or (len(args) > 3 and args[3]))

@@ -1,4 +1,4 @@
-"""CUDA graphs: what was dispatched while each was captured stands for its replays, which dispatch nothing."""
+"""CUDA graphs: a replay dispatches nothing, so the operations of its capture are recorded in its place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -16,25 +15,26 @@ import torch
 from gobrrr.model.recording import RecordedCall, Site
 from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.ops.mode import Dispatched, following
+from gobrrr.observe.live.watches.lines import outwards
 from gobrrr.observe.static.sites import Sites
 
 _METHODS = ("capture_begin", "capture_end", "replay")
 _COMPILER = f"{os.sep}_inductor{os.sep}"
-"""The folder of torch's whose frames capture what the compiler made: its own kernels are not dispatched."""
+"""The folder of torch's compiler: kernels of a graph that it captures are not dispatched."""
 
 
 class Captured(NamedTuple):
-    """What a graph's capture dispatched. `site` of a call is an index into `sites`."""
+    """The operations of a graph's capture. `site` of a call is an index into `sites`."""
 
     calls: tuple[RecordedCall, ...]
     sites: tuple[Site, ...]
 
 
 class GraphBook:
-    """Remembers captures from `open()` to `close()`, and tells a listener of replays.
+    """Records captures from `open()` to `close()`, and calls `listener` at replays.
 
-    Costs nothing but where a graph is captured; a replay calls one more function. A graph that the compiler captured
-    is not remembered, as most of its work is not dispatched. `kind`: the class of graphs, torch.cuda.CUDAGraph.
+    Costs nothing except at captures; a replay calls one more function. A graph that the compiler captures is left out,
+    because most of its work is not dispatched. `kind`: the class of graphs, torch.cuda.CUDAGraph.
     """
 
     def __init__(self, kind: Any = None) -> None:
@@ -47,7 +47,7 @@ class GraphBook:
 
     @property
     def capturing(self) -> bool:
-        """Whether a graph is being captured now: what is dispatched does not run."""
+        """Whether a graph is being captured now: operations that are dispatched do not run."""
         return self._current is not None
 
     def open(self) -> None:
@@ -61,14 +61,14 @@ class GraphBook:
             self._undo.append(_patched(self.kind, name, before, after))
 
     def close(self) -> None:
-        """The class as it was."""
+        """Restore the class."""
         self._leave()
         while self._undo:
             self._undo.pop()()
         self.opened = False
 
     def of(self, graph: Any) -> Captured | None:
-        """What the graph's capture dispatched; None if that was not seen."""
+        """The operations of the graph's capture; None if that was not seen."""
         return self._captured.get(graph)
 
     def _begin(self, graph: Any) -> None:
@@ -77,9 +77,9 @@ class GraphBook:
         if _by_compiler():
             return
         mode = Dispatched(Sites())
-        on = following(mode)
-        on.__enter__()
-        self._current = (graph, mode, on)
+        recording = following(mode)
+        recording.__enter__()
+        self._current = (graph, mode, recording)
 
     def _end(self, graph: Any) -> None:
         current = self._current
@@ -101,26 +101,26 @@ class GraphBook:
 def _patched(
     kind: Any, name: str, before: Callable[[Any], None] | None, after: Callable[[Any], None] | None
 ) -> Callable[[], None]:
-    """Put a method in the place of another, with something done before or after; what is returned undoes it."""
+    """Make a method call something before or after; returns what undoes it."""
     own = name in vars(kind)
-    plain = getattr(kind, name)
+    original = getattr(kind, name)
 
-    @functools.wraps(plain)
+    @functools.wraps(original)
     def method(graph: Any, *args: Any, **kwargs: Any) -> Any:
         if before is not None:
             before(graph)
-        result = plain(graph, *args, **kwargs)
+        result = original(graph, *args, **kwargs)
         if after is not None:
             after(graph)
         return result
 
     def undo() -> None:
         nonlocal before, after
-        before = after = None  # also for who took hold of the method meanwhile
+        before = after = None  # also for whoever still holds the method
         if vars(kind).get(name) is not method:
             return
         if own:
-            setattr(kind, name, plain)
+            setattr(kind, name, original)
         else:
             delattr(kind, name)
 
@@ -129,10 +129,5 @@ def _patched(
 
 
 def _by_compiler() -> bool:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if _COMPILER in file and owner(file) is Owner.TORCH:
-            return True
-        frame = frame.f_back
-    return False
+    files = (frame.f_code.co_filename for frame in outwards(sys._getframe(1)))
+    return any(_COMPILER in file and owner(file) is Owner.TORCH for file in files)

@@ -1,4 +1,4 @@
-"""The dispatch mode that writes down the operations of a step on real tensors, and lets them run as they would."""
+"""The dispatch mode that records the operations of a step on real tensors, and lets them run as usual."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from gobrrr.observe.static.sides import Copy, tensors_of
 from gobrrr.observe.static.sites import Around, Sites
 
 QUIET = (*SILENT, "aten::_fused_sdp_choice")
-"""What answers a question of torch's own and computes nothing."""
+"""Operations that only answer a question of torch's own and compute nothing."""
 MOST_CALLS = 400_000
-"""Operations of a step that are written down: a training step of a 70B model has 20,000."""
+"""Operations of a step that are recorded: a training step of a 70B model has 20,000."""
 
 
 class Dispatched(TorchDispatchMode):
-    """Writes every operation down, below autograd, while it is on; `paused()` says when not to."""
+    """Records every operation, below autograd, while it is on and `paused()` is false."""
 
     supports_higher_order_operators = True
 
@@ -60,24 +60,24 @@ class Dispatched(TorchDispatchMode):
             turns.watch.reading = self._read
         self.drafts: list[tuple[RecordedCall, int, bool]] = []  # with the backward pass it is in, and the grad mode
         self.left_out = 0
-        self.failed = ""  # what is said of the last operation that could not be written down
+        self.failed = ""  # what a note says of the last operation that could not be recorded
         self.optimizing = False
         self._paused = paused
         self._owners = Owners()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: nothing is compiled while this mode is on, and the wrapper that would say so costs more than the rest."""
+        """False: nothing is compiled while this mode is on, and torch's wrapper for True costs more than the rest."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if any(issubclass(one, FakeTensor) for one in types):  # a tracer's, which has a mode of its own: nothing runs
+        if any(issubclass(kind, FakeTensor) for kind in types):  # a tracer's, with a mode of its own: nothing runs
             return func(*args, **kwargs)
-        if any(map(_takes_itself_apart, types)):
-            return NotImplemented  # a DTensor, say: what it does to its local tensors comes here again
+        if any(map(_dispatches_itself, types)):
+            return NotImplemented  # a DTensor, for example: the operations on its local tensors come here again
         plain = isinstance(func, torch._ops.OpOverload)
-        if plain and torch.is_inference_mode_enabled() and composite(func):  # which doesn't take it apart first
+        if plain and torch.is_inference_mode_enabled() and composite(func):  # inference mode does not decompose it
             with self:
                 return func.decompose(*args, **kwargs)
         self._running += 1
@@ -88,59 +88,59 @@ class Dispatched(TorchDispatchMode):
         if self._paused is None or not self._paused():
             watch = self.turns.watch if self.turns is not None else None
             listening = watch is not None and watch.pause()
-            with torch._C.DisableTorchFunction():  # the program's own modes have no part in this
+            with torch._C.DisableTorchFunction():  # hides our operations from the program's own modes
                 try:
-                    self._written(func, args, kwargs, outputs, sys._getframe().f_back, plain=plain)
-                except Exception as error:  # the step is the user's: it goes on
+                    self._record(func, args, kwargs, outputs, sys._getframe().f_back, plain=plain)
+                except Exception as error:  # the user's step goes on
                     self.failed = failed("an operation of the step", error)
             if watch is not None and listening:
                 watch.resume()
         return outputs
 
     def adopt(self, calls: tuple[RecordedCall, ...]) -> None:
-        """Take calls that were recorded before, with sites of this recording, as run now."""
+        """Add calls that were recorded before, with sites of this recording, as if they ran now."""
         self.left_out += max(len(self.drafts) + len(calls) - MOST_CALLS, 0)
         self.drafts += [(call, NO_TASK, False) for call in calls[: MOST_CALLS - len(self.drafts)]]
         self.flow += [None] * (len(self.drafts) - len(self.flow))
 
     def loops(self, calls: tuple[RecordedCall, ...]) -> tuple[HostLoop, ...] | None:
-        """The program's loops, with what their turns need of each other; None where they could not be followed."""
+        """The program's loops, with how their turns depend on each other; None where they could not be followed."""
         if self.turns is None or not self.turns.whole:
             return None
         result = []
-        for found in self.turns.found():
-            depends, readers = dependence(calls, self.flow, found.turns, self.reads)
+        for loop in self.turns.found():
+            depends, readers = dependence(calls, self.flow, loop.turns, self.reads)
             carried = calls[readers[0]].call.name if readers else ""
-            kinds = {self._kind_of(calls[at]) for at in readers}
-            through = kinds.pop() if len(kinds) == 1 and not over_the_host(calls, found.turns, self.reads) else ""
-            read = reads(calls, found.turns, self.reads)
-            again = again_bytes(self.flow, found.turns)
-            free = free_products(calls, self.flow, found.turns) if depends == "yes" and not read else ()
-            result.append(HostLoop(found.source, found.turns, depends, carried, through, read, again, free))
+            kinds = {self._module_class(calls[at]) for at in readers}
+            through = kinds.pop() if len(kinds) == 1 and not over_the_host(calls, loop.turns, self.reads) else ""
+            read = reads(calls, loop.turns, self.reads)
+            again = again_bytes(self.flow, loop.turns)
+            free = free_products(calls, self.flow, loop.turns) if depends == "yes" and not read else ()
+            result.append(HostLoop(loop.source, loop.turns, depends, carried, through, read, again, free))
         return tuple(result)
 
     def _read(self, tensor: Any, how: str) -> None:
-        """The program reads memory without an operation; what an operation does itself is its own."""
+        """The program reads memory without an operation. Reads by an operation that is running are left out."""
         if self._running or (self._paused is not None and self._paused()):
             return
         try:
             with torch._C.DisableTorchFunction():
                 storage = self._flow.storage(tensor)
-        except Exception as error:  # the step is the user's: it goes on
+        except Exception as error:  # the user's step goes on
             self.failed = failed("a read of the step", error)
             storage = None
         self.reads.append(HostRead(len(self.drafts), storage, how != "tolist"))
 
-    def _kind_of(self, call: RecordedCall) -> str:
+    def _module_class(self, call: RecordedCall) -> str:
         """The class of the innermost module around a call; "" for none."""
         modules = self.sites.found[call.site].modules
         return modules[-1].rpartition("_")[0] if modules else ""
 
     def finished(self) -> tuple[RecordedCall, ...]:
-        """The calls, with those marked that a backward pass repeats from the forward pass."""
+        """The calls; those of the forward pass that a backward pass repeats are marked."""
         return with_recomputed(self.drafts)
 
-    def _written(
+    def _record(
         self,
         func: Any,
         args: tuple[Any, ...],
@@ -154,7 +154,8 @@ class Dispatched(TorchDispatchMode):
             self.left_out += 1
             return
         if not plain:
-            self._put(OpCall(name=f"higher_order::{func.name()}"), "host" if not _on_device(args) else "device")
+            on_device = any(map(_device, tensors_of(args)))
+            self._put(OpCall(name=f"higher_order::{func.name()}"), "device" if on_device else "host")
             return
         name = schema_of(func)[0]
         if name.startswith(QUIET):
@@ -165,20 +166,20 @@ class Dispatched(TorchDispatchMode):
             call = op_call(func, args, kwargs, outputs=tuple(map(tensor_record, written)))
         except (RuntimeError, NotImplementedError):  # nested tensors have no shape
             call = OpCall(name=name)
-        copy = _crossing(read, written) if name in COPIES else ""
-        asked = name == "aten::_local_scalar_dense" and place == "device"
-        waits = asked or (copy != "" and not non_blocking(func, args, kwargs))
+        copy = _host_copy(read, written) if name in COPIES else ""
+        reads_scalar = name == "aten::_local_scalar_dense" and place == "device"
+        waits = reads_scalar or (copy != "" and not non_blocking(func, args, kwargs))
         recorded = self._put(call, place, waits=waits, copy=copy)
         if self.turns is not None:
             self.flow[-1] = self._flow.see(func, args, kwargs, written)
             self.turns.see(len(self.drafts) - 1, name, caller)
         if self.uses is not None:
             self.uses.see(func, args, kwargs, outputs, recorded)
-        if self.objects is not None and not self.optimizing:  # whose state nobody has a name for
+        if self.objects is not None and not self.optimizing:  # the state of an optimizer has no names
             self.objects.see(read, written)
-        self._numbered(func, args, kwargs, outputs, len(self.drafts) - 1)
+        self._number(func, args, kwargs, outputs, len(self.drafts) - 1)
 
-    def _numbered(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, at: int) -> None:
+    def _number(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, at: int) -> None:
         if self.repeats is None:
             return
         if self.optimizing:
@@ -203,9 +204,9 @@ class Dispatched(TorchDispatchMode):
 
 
 class Numbered(Dispatched):
-    """A second look, which numbers what the operations compute, and counts them by line.
+    """For the second look: numbers what the operations compute, and counts them by line.
 
-    `places`: (name, site) of each; `elements`: of the tensors that they were given.
+    `places`: (name, site) of each operation; `elements`: how many elements its input tensors have.
     """
 
     def __init__(self, repeats: Repeats, paused: Callable[[], bool] | None = None) -> None:
@@ -213,7 +214,7 @@ class Numbered(Dispatched):
         self.places: list[tuple[str, int]] = []
         self.elements: list[int] = []
 
-    def _written(
+    def _record(
         self,
         func: Any,
         args: tuple[Any, ...],
@@ -230,14 +231,14 @@ class Numbered(Dispatched):
             return
         self.places.append((name, self._owners.of_this(self.sites.here, 1.0).site))
         self.elements.append(sum(map(_elements, (*tensors_of(args), *tensors_of(kwargs)))))
-        self._numbered(func, args, kwargs, outputs, len(self.places) - 1)
+        self._number(func, args, kwargs, outputs, len(self.places) - 1)
 
 
 def _elements(tensor: Any) -> int:
     return int(tensor.numel()) if tensor.layout is torch.strided and not tensor.is_nested else 0
 
 
-def _takes_itself_apart(kind: Any) -> bool:
+def _dispatches_itself(kind: Any) -> bool:
     return getattr(kind, "__torch_dispatch__", None) is not torch._C._disabled_torch_dispatch_impl
 
 
@@ -245,11 +246,8 @@ def _device(tensor: Any) -> bool:
     return bool(tensor.device.type not in ("cpu", "meta"))
 
 
-def _on_device(args: Any) -> bool:
-    return any(map(_device, tensors_of(args)))
-
-
-def _crossing(read: list[Any], written: list[Any]) -> Copy:
+def _host_copy(read: list[Any], written: list[Any]) -> Copy:
+    """The direction of a copy between host and device; "" for any other."""
     if not read or not written or _device(read[-1]) == _device(written[0]):
         return ""
     return "HtoD" if _device(written[0]) else "DtoH"
@@ -257,14 +255,14 @@ def _crossing(read: list[Any], written: list[Any]) -> Copy:
 
 @contextmanager
 def following(mode: Dispatched) -> Iterator[None]:
-    """The mode on, and the hooks that tell it which module and which optimizer it is in; all gone afterwards."""
+    """Within the block, the mode is on, with hooks that tell it which module and which optimizer runs."""
     uses, objects = mode.uses, mode.objects
     before_forward = torch.nn.modules.module.register_module_forward_pre_hook
     hooks = [
         register_optimizer_step_pre_hook(lambda *_: _optimizing(mode, True)),
         register_optimizer_step_post_hook(lambda *_: _optimizing(mode, False)),
     ]
-    quietly = _quietly(mode.turns.watch) if mode.turns is not None else _plainly
+    quietly: Around = _quietly(mode.turns.watch) if mode.turns is not None else lambda hook: hook
     if uses is not None:
         hooks.append(before_forward(quietly(uses.module)))
     if objects is not None:
@@ -280,15 +278,11 @@ def following(mode: Dispatched) -> Iterator[None]:
             hook.remove()
 
 
-def _plainly(hook: Callable[..., Any]) -> Callable[..., Any]:
-    return hook
-
-
 def _quietly(watch: CallWatch) -> Around:
-    """What is put around our hooks: what they call is none of the program's calls, and is not to be looked at."""
+    """Wraps our hooks: calls that they make are not recorded as the program's."""
 
     def around(hook: Callable[..., Any]) -> Callable[..., Any]:
-        def told(*args: Any) -> None:
+        def wrapped(*args: Any) -> None:
             listening = watch.pause()
             try:
                 hook(*args)
@@ -296,7 +290,7 @@ def _quietly(watch: CallWatch) -> Around:
                 if listening:
                     watch.resume()
 
-        return told
+        return wrapped
 
     return around
 

@@ -1,6 +1,7 @@
-"""What the values of a tensor say: shares of padding, of repeats, of a table's rows. Each reading waits for the device.
+"""Reads values of tensors: shares of padding, repeated indices, rows of a table. Each reading waits for the device.
 
-No random number is drawn, no gradient is followed and nothing is written. None: too large to read, or nothing to say.
+Draws no random number, records no gradient and writes nothing. Returns None for what is too large to read, or where the
+values say nothing.
 """
 
 from __future__ import annotations
@@ -11,22 +12,26 @@ from typing import Any
 
 import torch
 
+from gobrrr.observe.live.watches.sync_mode import set_sync_mode
+
 MOST_READ = 1 << 24
-"""Elements of a tensor that is compared with a number."""
+"""The largest tensor, in elements, that is compared with a number. Chosen, not measured."""
 MOST_SORTED = 1 << 22
-"""Elements of a tensor that is sorted to find those that repeat."""
+"""The largest tensor, in elements, that is sorted to find repeated values. Chosen, not measured."""
 
 MASKED = -9_000.0
-"""An additive mask's entry at or below this hides its key: programs write -inf, the dtype's least, or -10000."""
+"""An additive mask hides a key whose entry is at or below this: programs write -inf, the dtype's least, or -10000."""
 LEAST_KEYS = 8
+"""The fewest keys of a mask, or ids of a row, that are looked at: shorter ones say little. Chosen, not measured."""
 
 LEAST_ROWS, LEAST_RUN, LEAST_KINDS = 64, 4, 8
-"""For padding that nobody declared: rows of the table, ids in a row's run, different ids beside it."""
+"""For padding that nobody declared, the fewest rows of the table and ids in the longest padding run, and the number
+of different ids that must be exceeded. Chosen, not measured."""
 
 
 @contextmanager
 def readable(tensor: Any) -> Iterator[bool]:
-    """Whether values can be read now (not while a CUDA graph is captured), with torch's alarm for waits off."""
+    """Whether values can be read now (not while a CUDA graph is captured); torch does not warn of waits within."""
     if tensor.device.type != "cuda":
         with torch.no_grad():
             yield tensor.device.type != "meta"
@@ -34,13 +39,15 @@ def readable(tensor: Any) -> Iterator[bool]:
     if torch.cuda.is_current_stream_capturing():
         yield False
         return
-    alarm = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode(0)
+    mode = torch.cuda.get_sync_debug_mode()
+    if mode:
+        set_sync_mode(0)
     try:
         with torch.no_grad():
             yield True
     finally:
-        torch.cuda.set_sync_debug_mode(alarm)
+        if mode:
+            set_sync_mode(mode)
 
 
 def equal_to(tensor: Any, value: int) -> int | None:
@@ -51,9 +58,10 @@ def equal_to(tensor: Any, value: int) -> int | None:
 
 
 def run_ends(ids: Any, rows: int) -> int | None:
-    """Ids [B, S] that pad their row at its end or begin, as far as that is clear without being told; None if not.
+    """How many of the ids [B, S] pad their row at its end or start, where the program did not declare the padding id.
 
-    One id fills the end (or begin) of rows to different lengths and stands nowhere else; the table has `rows` rows.
+    None where that is not clear. It is clear where one id fills the end (or start) of rows to different lengths and
+    occurs nowhere else. `rows`: rows of the embedding's table.
     """
     if ids.dim() != 2 or ids.shape[0] < 2 or ids.shape[1] < LEAST_KEYS or rows < LEAST_ROWS:
         return None
@@ -64,26 +72,26 @@ def run_ends(ids: Any, rows: int) -> int | None:
 
 def _trailing(ids: Any) -> int:
     pad = ids[:, -1].mode().values
-    other = ids != pad
-    places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
-    filled = (other * places).amax(dim=1)  # up to the last id that is no padding
-    runs = ids.shape[1] - filled
+    content = ids != pad
+    positions = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+    lengths = (content * positions).amax(dim=1)  # up to the last id that is no padding
+    runs = ids.shape[1] - lengths
     padding = int(runs.sum())
-    elsewhere = int(ids.numel() - other.sum()) - padding
-    clear = int(runs.amax()) >= LEAST_RUN and int(runs.amin()) < int(runs.amax()) and int(filled.amin()) > 0
+    elsewhere = int(ids.numel() - content.sum()) - padding
+    clear = int(runs.amax()) >= LEAST_RUN and int(runs.amin()) < int(runs.amax()) and int(lengths.amin()) > 0
     if not clear or elsewhere or int(torch.unique(ids).numel()) <= LEAST_KINDS:
         return 0
     return padding
 
 
 def hidden_keys(mask: Any, *, hides: bool = False) -> tuple[int, int] | None:
-    """(keys that no query of their sequence sees, keys) of a mask [..., queries, keys].
+    """(keys hidden from all queries of their sequence, all keys) of a mask [..., queries, keys].
 
-    A mask of numbers is added to the scores; one of bools says who is seen, or with `hides` who is not.
+    A mask of numbers is added to the scores. A mask of bools is True for what is seen; with `hides`, for what is not.
     """
     if mask.dim() < 3 or mask.shape[-1] < LEAST_KEYS:
         return None
-    mask = _once(mask)
+    mask = _unexpanded(mask)
     if mask.numel() > MOST_READ:
         return None
     hidden = (mask if hides else ~mask) if mask.dtype is torch.bool else mask <= MASKED
@@ -93,17 +101,20 @@ def hidden_keys(mask: Any, *, hides: bool = False) -> tuple[int, int] | None:
     return int(hidden.sum()), hidden.numel()
 
 
-def _once(mask: Any) -> Any:
-    """A mask without what it repeats."""
-    for place in range(mask.dim()):
-        if mask.shape[place] > 1 and mask.stride(place) == 0:
-            mask = mask.narrow(place, 0, 1)
-    return mask
+def _unexpanded(tensor: Any, keep: int | None = None) -> Any:
+    """The part of an expanded tensor that has memory of its own; dimension `keep` stays as it is."""
+    for dim in range(tensor.dim()):
+        if dim != keep and tensor.shape[dim] > 1 and tensor.stride(dim) == 0:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def flagged(mask: Any) -> tuple[int, int] | None:
-    """(scores that are seen, scores) of a mask [..., queries, keys] that hides nothing or what `is_causal` hides."""
-    mask = _once(mask)
+    """(visible scores, all scores) of a mask [..., queries, keys] that hides nothing, or just what `is_causal` hides.
+
+    None for any other mask: a flag can't stand for it.
+    """
+    mask = _unexpanded(mask)
     if mask.dim() < 2 or mask.shape[-1] < LEAST_KEYS or mask.numel() > MOST_READ:
         return None
     hidden = ~mask if mask.dtype is torch.bool else mask <= MASKED
@@ -121,36 +132,37 @@ def kinds(ids: Any) -> int | None:
 
 
 def repeats(indices: Sequence[Any], shape: Sequence[int]) -> tuple[int, int] | None:
-    """(places that repeat an earlier one, places) of x[indices] with integer indices into dimensions of `shape`.
+    """(places that repeat an earlier one, all places) of x[indices], with integer indices into dimensions of `shape`.
 
-    `indices`: one tensor or None a dimension. None where there is a mask among them.
+    `indices`: a tensor or None for each dimension. Returns None where one of them is a mask.
     """
-    given = [(index, size) for index, size in zip(indices, shape, strict=False) if index is not None]
-    if not given or any(one.dtype is torch.bool or one.dtype is torch.uint8 for one, _ in given):
+    indexed = [(index, size) for index, size in zip(indices, shape, strict=False) if index is not None]
+    if not indexed or any(index.dtype is torch.bool or index.dtype is torch.uint8 for index, _ in indexed):
         return None
-    tensors = torch.broadcast_tensors(*(one for one, _ in given))
+    tensors = torch.broadcast_tensors(*(index for index, _ in indexed))
     if not 0 < tensors[0].numel() <= MOST_SORTED:
         return None
     flat = torch.zeros_like(tensors[0], dtype=torch.int64)
-    for tensor, (_, size) in zip(tensors, given, strict=True):
+    for tensor, (_, size) in zip(tensors, indexed, strict=True):
         flat = flat * size + tensor % size  # negative indices count from the end
     return _repeated(flat)
 
 
 def scattered(index: Any, dim: int) -> tuple[int, int] | None:
-    """(places that repeat an earlier one, places) of a scatter along `dim`: entries of other coordinates are apart."""
+    """(places that repeat an earlier one, all places) of a scatter along `dim`.
+
+    Entries that differ in another coordinate are different places.
+    """
     dim %= max(index.dim(), 1)
-    for place in range(index.dim()):
-        if place != dim and index.shape[place] > 1 and index.stride(place) == 0:
-            index = index.narrow(place, 0, 1)  # the same rows for every column
+    index = _unexpanded(index, keep=dim)  # the same rows for every column
     if not 0 < index.numel() <= MOST_SORTED:
         return None
     flat, size = index.to(torch.int64), int(index.max()) + 1
-    for place in range(index.dim()):
-        if place != dim and index.shape[place] > 1:
-            apart = [-1 if at == place else 1 for at in range(index.dim())]
-            flat = flat + size * torch.arange(index.shape[place], device=index.device).view(apart)
-            size *= index.shape[place]
+    for other in range(index.dim()):
+        if other != dim and index.shape[other] > 1:
+            along_other = [-1 if at == other else 1 for at in range(index.dim())]
+            flat = flat + size * torch.arange(index.shape[other], device=index.device).view(along_other)
+            size *= index.shape[other]
     return _repeated(flat)
 
 

@@ -1,8 +1,8 @@
-"""The article's scaling test: multiply the batch and see whether the time follows the work.
+"""The article's scaling test: multiply the batch and see whether the time grows with the work.
 
-A step whose time stays as it was while its work doubles waits for something else: overhead. The trap: a product of a
-few rows with a large matrix reads the matrix whatever the rows are, so that its time stays too, on the device. Its
-bytes stay as well, which overhead does not ask for: so both FLOPs and bytes are counted at each size.
+Where the work doubles and the time stays the same, the step waits for something else: overhead. But the product of a
+few rows with a large matrix reads the whole matrix whatever the number of rows, so its time stays the same too, on the
+device. Its bytes then stay the same as well: so both FLOPs and bytes are counted at each size.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 import time as clock
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -21,18 +22,20 @@ from gobrrr.model.live import Counted, Scaling
 from gobrrr.model.recording import Recording
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.apart import apart
-from gobrrr.observe.live.clock import wait
+from gobrrr.observe.live.clock import on_gpu, wait
 from gobrrr.observe.live.ops.dispatch import watch
 from gobrrr.observe.live.state.kept import Kept
 from gobrrr.observe.targets import step_of
 
 FACTORS = (1, 2, 4)
+"""The multiples of the batch that are timed."""
 SAME = 0.1
-"""Growth under a tenth is none."""
+"""Growth under a tenth counts as none; chosen."""
 FOLLOWS, IGNORES = 0.7, 0.3
-"""Growth of the time over that of the work: from the first on it follows the work, up to the second it does not."""
+"""The growth of the time over that of the work from which on the time follows the work, and up to which it does not.
+Chosen."""
 WARM_UP, RUNS, MOST_S = 2, 7, 3.0
-"""Runs before the timing starts, runs that are timed, and seconds after which no further one begins."""
+"""Runs before the timing starts, runs that are timed, and seconds after which no further run begins. Chosen."""
 
 Step = Callable[..., Any]
 Progress = Callable[[str, int, int], None]
@@ -41,9 +44,9 @@ Progress = Callable[[str, int, int], None]
 def scale_workload(
     workload: Workload, progress: Progress | None = None, *, count: Callable[[Recording], Counted] | None = None
 ) -> Scaling:
-    """The test on a Workload, each size timed as the median of up to seven runs; the Workload is as it was afterwards.
+    """The test on a Workload, each size timed as the median of up to seven runs. The Workload's state is put back.
 
-    Raises UsageError where its batch can't be multiplied. `progress` is told (what, sizes done, sizes in all).
+    Raises UsageError where its batch can't be multiplied. Calls `progress` with (what, sizes done, sizes in all).
     """
     reason = rebatchable(workload)
     if reason:
@@ -64,7 +67,7 @@ def scale_workload(
 
 
 def run_ns(run: Callable[[], Any]) -> float:
-    """The ns of one run, from an idle device until it is idle again: the median of some, after two for warmth."""
+    """The ns of one run, from an idle device until it is idle again: the median of some runs after warm-up."""
     for _ in range(WARM_UP):
         run()
     wait()
@@ -117,21 +120,24 @@ def scale(
 ) -> Scaling:
     """`step(*inputs)` with its batch multiplied by each of `factors`, of which the first is 1.
 
-    `time` runs what it is given as often as it likes and returns the ns of one run; `count` counts what one run
-    dispatched. What the step changes stays changed. A size that does not fit into memory, or that the step refuses,
-    ends the test with a note. Exceptions at factor 1 pass through.
+    `time` runs a function any number of times and returns the ns of one run; `count` counts the work of a recording.
+    What the step changes stays changed. A size that does not fit into memory, or that the step refuses, ends the test
+    with a note. Exceptions at factor 1 pass through.
     """
     points: list[tuple[float, float, float | None]] = []
     moved: list[float | None] = []
     end = ""
     for factor in factors:
         try:
-            ns, work = _one(step, scaled(inputs, factor), time, count)
+            larger = scaled(inputs, factor)
+            ns = float(time(partial(step, *larger)))
+            work = count(watch(step, larger).recording()) if count is not None else None
         except Exception as error:
             if not points:
                 raise
             end = _refused(error, factor)
-            _release()
+            if on_gpu():
+                torch.cuda.empty_cache()  # what the size that did not fit has left
             break
         points.append((float(factor), ns, work.flop if work is not None else None))
         moved.append(work.bytes if work is not None else None)
@@ -140,20 +146,19 @@ def scale(
 
 
 def follows(points: Sequence[tuple[float, float, float | None]], moved: Sequence[float | None]) -> str:
-    """In words, what follows from the first and the last (factor, ns, FLOP) and the bytes beside them."""
+    """What follows, in words, from the first and the last (factor, ns, FLOP) and bytes moved."""
     if len(points) < 2:
         return ""
-    (first, ns, flop), (last, long_ns, more_flop) = points[0], points[-1]
-    time = long_ns / ns
-    said = f"time grew {time:.2f}-fold for {last / first:g} times the batch"
-    if not flop or more_flop is None:
-        return f"{said}; the work is not counted, so that nothing follows"
-    work = more_flop / flop
-    little, much = moved[0], moved[-1]
-    traffic = much / little if little and much is not None else None
-    said = f"time grew {time:.2f}-fold while FLOPs grew {work:.2f}-fold"
-    said += f" and bytes {traffic:.2f}-fold" if traffic is not None else ""
-    return f"{said}: {_verdict(time - 1, work - 1, None if traffic is None else traffic - 1)}"
+    (first, ns, flop), (last, last_ns, last_flop) = points[0], points[-1]
+    time = last_ns / ns
+    if not flop or last_flop is None:
+        text = f"time grew {time:.2f}-fold for {last / first:g} times the batch"
+        return f"{text}; the work is not counted, so that nothing follows"
+    work = last_flop / flop
+    traffic = moved[-1] / moved[0] if moved[0] and moved[-1] is not None else None
+    text = f"time grew {time:.2f}-fold while FLOPs grew {work:.2f}-fold"
+    text += f" and bytes {traffic:.2f}-fold" if traffic is not None else ""
+    return f"{text}: {_verdict(time - 1, work - 1, None if traffic is None else traffic - 1)}"
 
 
 def _verdict(time: float, flop: float, moved: float | None) -> str:
@@ -172,11 +177,6 @@ def _verdict(time: float, flop: float, moved: float | None) -> str:
     return "time follows the work in part"
 
 
-def _one(step: Step, inputs: Any, time: Any, count: Any) -> tuple[float, Counted | None]:
-    ns = float(time(lambda: step(*inputs)))
-    return ns, count(watch(step, inputs).recording()) if count is not None else None
-
-
 def _refused(error: Exception, factor: int) -> str:
     full = isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
     if full:
@@ -185,26 +185,20 @@ def _refused(error: Exception, factor: int) -> str:
     return f"the step refuses {factor} times the batch: {type(error).__name__}: {text}"
 
 
-def _release() -> None:
-    """Give the memory of the size that did not fit back."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-
-
 def _batch(inputs: Any) -> int | None:
     """The size of the batch."""
     with apart():
         sizes = Counter(_sizes(inputs))
-    return sizes.most_common(1)[0][0] if sizes else None  # of equals, the first that was met
+    return sizes.most_common(1)[0][0] if sizes else None  # of equals, the first
 
 
 def _sizes(value: Any) -> list[int]:
     if isinstance(value, torch.Tensor):
         return [] if isinstance(value, torch.nn.Parameter) or not value.dim() else [int(value.shape[0])]
     if isinstance(value, Mapping):
-        return [size for one in value.values() for size in _sizes(one)]
+        return [size for item in value.values() for size in _sizes(item)]
     if isinstance(value, list | tuple):
-        return [size for one in value for size in _sizes(one)]
+        return [size for item in value for size in _sizes(item)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [size for field in dataclasses.fields(value) for size in _sizes(getattr(value, field.name))]
     return []
@@ -215,22 +209,21 @@ def _mapped(value: Any, batch: int, factor: int) -> Any:
         fits = value.dim() and value.shape[0] == batch and not isinstance(value, torch.nn.Parameter)
         return _repeated(value, factor) if fits else value
     if isinstance(value, Mapping):
-        found = {key: _mapped(one, batch, factor) for key, one in value.items()}
-        return found if type(value) is dict else type(value)(found)  # type: ignore[call-arg]
+        mapped = {key: _mapped(item, batch, factor) for key, item in value.items()}
+        return mapped if type(value) is dict else type(value)(mapped)  # type: ignore[call-arg]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_mapped(one, batch, factor) for one in value))
+        return type(value)(*(_mapped(item, batch, factor) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(_mapped(one, batch, factor) for one in value)
+        return type(value)(_mapped(item, batch, factor) for item in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            field.name: _mapped(getattr(value, field.name), batch, factor) for field in dataclasses.fields(value)
-        }
-        return dataclasses.replace(value, **{name: one for name, one in changed.items() if one is not None})
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        changed = {name: _mapped(item, batch, factor) for name, item in fields.items() if item is not None}
+        return dataclasses.replace(value, **changed)
     return value
 
 
 def _repeated(tensor: Any, factor: int) -> Any:
-    """The same rows again and again, in a tensor that wants a gradient where the first did."""
+    """The tensor's rows, `factor` times; with the same `requires_grad`."""
     with torch.no_grad():
         repeated = tensor.detach().repeat(factor, *([1] * (tensor.dim() - 1)))
     return repeated.requires_grad_(tensor.requires_grad)

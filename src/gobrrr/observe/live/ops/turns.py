@@ -1,7 +1,7 @@
-"""Loops of the program in a step: by the line of the loop, where each turn begins.
+"""The program's loops in a step: the line of each, and where each turn begins.
 
-A frame that goes through a loop comes back to an instruction that it was at before. Which instructions belong to a
-loop is read off the jumps of its code; which of its functions is which, off the calls that the interpreter tells of.
+A frame that runs a loop comes back to an instruction that it has run before. The jumps of its code show which
+instructions belong to a loop. The calls that the interpreter reports tell one run of a function from the next.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from gobrrr.observe.live.watches.lines import spelled
 from gobrrr.observe.static.sites import DEEPEST
 
 LEAST_TURNS = 4
-"""A loop with fewer turns is none that anything would be gained from."""
+"""Turns of a loop from which on it is looked at: with fewer there is little to gain. Chosen."""
 
 WRAPPERS = (f"torch{os.sep}_compile.py", f"torch{os.sep}_dynamo{os.sep}eval_frame.py")
-"""What older versions of torch put around a dispatch mode."""
+"""The files of the wrappers that older versions of torch put around a dispatch mode."""
 
 MOST_ENTRIES = 1_000_000
-"""Instructions of loops that are written down."""
+"""Instructions of loops that are recorded in a step; chosen."""
 
 
 class Span(NamedTuple):
-    """A loop in a function's code: its instructions from `first` to `last`, and the line that it begins at.
+    """A loop in a function's code: its instructions from `first` to `last`, and the line where it begins.
 
-    `counter`: the variable that a turn gives another value, of a loop with another one in it; "" where there is none.
+    `counter`: for a loop that holds another one, the variable that gets a new value in each turn; else "".
     """
 
     first: int
@@ -42,13 +42,15 @@ class Span(NamedTuple):
     counter: str = ""
 
     def holds(self, *entries: Entry) -> bool:
-        """Whether all of them are in it."""
+        """Whether all of these instructions are in the loop."""
         return all(self.first <= entry.at <= self.last for entry in entries)
 
 
 class Entry(NamedTuple):
-    """An instruction of a frame that dispatched operations from call `call` on; `inner`: the call that it makes;
-    `counts`: what the counters of the loops around it are, in the order of the spans."""
+    """An instruction of a frame that dispatched operations, the first of them number `call` of the step.
+
+    `inner`: the call that the instruction makes; `counts`: the values of the counters of `spans` with one, in order.
+    """
 
     call: int
     at: int
@@ -58,7 +60,10 @@ class Entry(NamedTuple):
 
 @dataclass
 class Activation:
-    """One run of a function: the instructions that dispatched something, in order; `stop`: behind the last call."""
+    """One run of a function: the instructions that dispatched operations, in order.
+
+    `begun`: the first operation of the last instruction; `stop`: the number after the last operation.
+    """
 
     code: CodeType
     entries: list[Entry] = field(default_factory=list)
@@ -68,14 +73,14 @@ class Activation:
 
 @dataclass(frozen=True)
 class Found:
-    """A loop as it was gone through once: the first call of each turn, and the end of the last one."""
+    """One run of a loop: the first operation of each turn, and the end of the last one."""
 
     source: str
     turns: tuple[int, ...]
 
 
 class Turns:
-    """Told by `see` of each operation, in order; `found` at the end."""
+    """Call `see` for each operation, in order, and `found` at the end."""
 
     def __init__(self, watch: CallWatch) -> None:
         self.watch = watch
@@ -85,11 +90,11 @@ class Turns:
 
     @property
     def whole(self) -> bool:
-        """Whether the calls of the whole step were told of: without them one turn is not known from the next."""
+        """Whether the interpreter reported all calls of the step: else turns can't be told apart."""
         return self.watch.following and self._left > 0
 
     def see(self, call: int, name: str, frame: FrameType | None) -> None:
-        """An operation, as the `call`-th of the step; `frame`: the one that it was called from."""
+        """The `call`-th operation of the step; `frame` called it."""
         watch = self.watch
         if not watch.following or self._left <= 0:
             return
@@ -117,11 +122,11 @@ class Turns:
             run = self._runs[key] = Activation(frame.f_code)
         run.stop = call + 1
         if not inner:
-            made = self.watch.called.get(key[0])
-            inner = made[0] if made is not None and made[1] == at else 0
+            called = self.watch.called.get(key[0])
+            inner = called[0] if called is not None and called[1] == at else 0
         last = run.entries[-1] if run.entries else None
         counts = _counts(frame, spans)
-        # an operator makes no call: where its first operation comes again, it does
+        # an operator makes no call: it runs again where its first operation comes again
         same = last is not None and (last.at, last.inner, last.counts) == (at, inner, counts)
         if not same or (not inner and name == run.begun):
             run.entries.append(Entry(call, at, inner, counts))
@@ -139,51 +144,52 @@ class Turns:
 
 
 def _counts(frame: FrameType, spans: tuple[Span, ...]) -> tuple[object, ...]:
-    """What the counters of loops around other ones are: between these no operation may tell one turn from the next."""
+    """The values of the counters of loops around other loops, where operations alone may not tell turns apart."""
     names = [span.counter for span in spans if span.counter]
     if not names:
         return ()
-    given = frame.f_locals
-    return tuple(_mark(given.get(name)) for name in names)
+    variables = frame.f_locals
+    return tuple(_mark(variables.get(name)) for name in names)
 
 
 def _mark(value: Any) -> object:
-    """Stands for a value, which is not held."""
+    """Stands for a value without holding a reference to it."""
     return value if isinstance(value, int | str | None) else id(value)
 
 
 def _turns(run: Activation, span: Span, spans: tuple[Span, ...]) -> Iterator[tuple[int, ...]]:
-    """The turns of each time that the loop is gone through."""
-    inner = [one for one in spans if one != span and span.first <= one.first and one.last <= span.last]
-    counters = [one for one in spans if one.counter]
+    """The turns of each run of the loop."""
+    inner = [other for other in spans if other != span and span.first <= other.first and other.last <= span.last]
+    counters = [other for other in spans if other.counter]
     own = counters.index(span) if span.counter else None
     around = [at for at, counter in enumerate(counters) if counter.first < span.first and span.last <= counter.last]
-    mine: list[Entry] = []
-    for one in (*run.entries, None):
-        begun_anew = one is not None and mine and any(one.counts[at] != mine[-1].counts[at] for at in around)
-        if one is not None and span.holds(one) and not begun_anew:
-            mine.append(one)
+    in_loop: list[Entry] = []
+    for new in (*run.entries, None):
+        next_run = new is not None and in_loop and any(new.counts[at] != in_loop[-1].counts[at] for at in around)
+        if new is not None and span.holds(new) and not next_run:
+            in_loop.append(new)
             continue
-        turns = [mine[0].call] if mine else []
-        single = len({entry.at for entry in mine}) == 1
-        for before, entry in pairwise(mine):
+        turns = [in_loop[0].call] if in_loop else []
+        single = len({entry.at for entry in in_loop}) == 1
+        for before, entry in pairwise(in_loop):
             again = entry.at < before.at or (entry.at == before.at and (entry.inner > 0 or single))
             again = again and not any(other.holds(entry, before) for other in inner)
             if again or (own is not None and entry.counts[own] != before.counts[own]):
                 turns.append(entry.call)
         if len(turns) >= LEAST_TURNS:
-            yield (*turns, one.call if one is not None else run.stop)
-        mine = [one] if one is not None and span.holds(one) else []
+            yield (*turns, new.call if new is not None else run.stop)
+        in_loop = [new] if new is not None and span.holds(new) else []
 
 
 def _spans_of(code: CodeType) -> tuple[Span, ...]:
-    """The loops of a function of the program or of an installed package; none of torch's and of this package."""
+    """The loops of a function of the program or of an installed package; none for torch and for this package."""
     if owner(code.co_filename) not in (Owner.USER, Owner.PACKAGE):
         return ()
     body = list(dis.get_instructions(code))
     spans: dict[int, int] = {}
-    jumps = [one for one in body if _jumps(one) and one.argval <= one.offset and not one.opname.endswith(WAITING)]
-    begins = {one.argval for one in jumps if one.offset in _reached(body, one.argval)}
+    back = (jump for jump in body if _jumps(jump) and jump.argval <= jump.offset)
+    jumps = [jump for jump in back if not jump.opname.endswith(WAITING)]
+    begins = {jump.argval for jump in jumps if jump.offset in _reached(body, jump.argval)}
     for jump in jumps:
         if jump.argval in begins:
             spans[jump.argval] = max(spans.get(jump.argval, 0), jump.offset)
@@ -192,27 +198,29 @@ def _spans_of(code: CodeType) -> tuple[Span, ...]:
     found = []
     for first, last in spans.items():
         line = min(_line(starts, lines, at) for at in (first, last))
-        inside = [one for one in body if first <= one.offset <= last]
-        told = [_line(starts, lines, one.offset) == line for one in inside]
-        found.append(Span(first, last, line, _counter(inside, told) if first in around else ""))
+        inside = [instruction for instruction in body if first <= instruction.offset <= last]
+        head = [_line(starts, lines, instruction.offset) == line for instruction in inside]
+        found.append(Span(first, last, line, _counter(inside, head) if first in around else ""))
     return tuple(found)
 
 
 WAITING = "NO_INTERRUPT"
-"""How jumps back end that wait for another generator."""
+"""How the names of backward jumps end that wait for another generator."""
 
 LEAVING = ("RETURN_", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD")
-"""Instructions behind which the next one does not follow."""
+"""How the names of instructions begin after which the next one never runs."""
 
 
-def _jumps(one: dis.Instruction) -> bool:
-    return one.opcode in _JUMPS and isinstance(one.argval, int)
+def _jumps(instruction: dis.Instruction) -> bool:
+    return instruction.opcode in _JUMPS and isinstance(instruction.argval, int)
 
 
 def _reached(body: list[dis.Instruction], begin: int) -> set[int]:
-    """The instructions that are reached from one on without an exception: Python 3.12 puts handlers behind all else and
-    jumps back from them, which is no loop."""
-    at = {one.offset: place for place, one in enumerate(body)}
+    """The instructions that are reached from one without an exception.
+
+    Python 3.12 puts handlers behind all other code and jumps back from them, which is no loop.
+    """
+    at = {instruction.offset: place for place, instruction in enumerate(body)}
     reached: set[int] = set()
     waiting = [begin]
     while waiting:
@@ -220,44 +228,47 @@ def _reached(body: list[dis.Instruction], begin: int) -> set[int]:
         if offset in reached or offset not in at:
             continue
         reached.add(offset)
-        one, place = body[at[offset]], at[offset]
-        if _jumps(one):
-            waiting.append(one.argval)
-        if not one.opname.startswith(LEAVING) and place + 1 < len(body):
+        instruction, place = body[at[offset]], at[offset]
+        if _jumps(instruction):
+            waiting.append(instruction.argval)
+        if not instruction.opname.startswith(LEAVING) and place + 1 < len(body):
             waiting.append(body[place + 1].offset)
     return reached
 
 
 def _counter(inside: list[dis.Instruction], head: list[bool]) -> str:
-    """A variable that each turn of a loop gives one new value: where the turn begins (`for`), or ends (`while`). "" for
-    none. `head`: which of the loop's instructions are on its first line."""
-    stored = [name for one in inside for name in _stored(one)]
-    ends = [at for at, one in enumerate(inside) if _stored(one)]
-    begun = next((at for at, one in enumerate(inside) if one.opname != "EXTENDED_ARG"), 0)
-    given: tuple[str, ...] = ()
+    """The variable that each turn of a loop assigns once: at its start (`for`) or at its end (`while`); "" for none.
+
+    `head`: for each instruction of the loop, whether it is on the loop's first line.
+    """
+    stored = [name for instruction in inside for name in _stored(instruction)]
+    stores = [at for at, instruction in enumerate(inside) if _stored(instruction)]
+    begun = next((at for at, instruction in enumerate(inside) if instruction.opname != "EXTENDED_ARG"), 0)
+    candidates: tuple[str, ...] = ()
     if inside[begun].opname == "FOR_ITER":
-        first = next((at for at in ends if at > begun), None)
+        first = next((at for at in stores if at > begun), None)
         while first is not None and _stored(inside[first]):  # of several names, as in `for at, x in enumerate(xs)`
-            given += _stored(inside[first])
+            candidates += _stored(inside[first])
             first += 1
-    elif ends and all(head[ends[-1] + 1 :]):
-        given = _stored(inside[ends[-1]])
-    return next((name for name in given if stored.count(name) == 1), "")
+    elif stores and all(head[stores[-1] + 1 :]):
+        candidates = _stored(inside[stores[-1]])
+    return next((name for name in candidates if stored.count(name) == 1), "")
 
 
 NAMES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
-"""Instructions that give a variable a value; from Python 3.13 on some do so to two, or read another one."""
+"""How the names of instructions begin that assign a variable; from Python 3.13 on some assign two, or read another."""
 
 
-def _stored(one: dis.Instruction) -> tuple[str, ...]:
-    """The variables that an instruction gives a value."""
-    if not one.opname.startswith(NAMES):
+def _stored(instruction: dis.Instruction) -> tuple[str, ...]:
+    """The variables that an instruction assigns."""
+    if not instruction.opname.startswith(NAMES):
         return ()
-    names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
-    return names[:1] if one.opname.endswith("LOAD_FAST") else names
+    names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+    return names[:1] if instruction.opname.endswith("LOAD_FAST") else names
 
 
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
+"""The codes of the instructions that jump."""
 
 
 def _lines_of(code: CodeType) -> tuple[list[int], list[int]]:

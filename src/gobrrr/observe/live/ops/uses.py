@@ -1,18 +1,18 @@
 """Calls of one step whose arguments' values or identity matter, as they are dispatched (gobrrr.model.live.TensorUse).
 
     weight_cast  a parameter converted to another dtype in the forward pass. `count`: how often the same one in a step;
-                 `total`: conversions; `bytes`: read and written; `share`: of these bytes, those that need not be. In
-                 training a conversion to a smaller dtype is needed once a step, where the parameter learns; all others
-                 could be made once and for all. `op` is "autocast" where torch made them on its own.
+                 `total`: conversions; `bytes`: read and written; `share`: how many of these bytes are unnecessary. In
+                 training a parameter that learns must be converted to a smaller dtype once a step; all other
+                 conversions need be made only once. `op` is "autocast" where torch converts on its own.
     padding      `share` of `total` ids of an embedding, keys of an attention mask or targets of a loss is padding.
-    flagged_mask `share` of `total` scores is seen by a mask of a fused attention: all, or those that is_causal leaves.
+    flagged_mask a mask of a fused attention leaves `share` of `total` scores: all, or those that is_causal leaves.
     duplicates   `share` of the `total` places that are added to repeats an earlier one.
-    rows         `share` of the `total` rows of an embedding's table is looked up, or has a gradient; `bytes`: the
-                 table's or the gradient's.
-    cat_growth   a tensor grown by `torch.cat` again and again. `count`: times; `total`: its length at the end; `bytes`:
-                 read and written; `share`: of what was written, what had been there before.
+    rows         `share` of the `total` rows of an embedding's table is looked up, or has a gradient; `bytes`: of the
+                 table or the gradient.
+    cat_growth   a tensor that `torch.cat` extends again and again. `count`: how often; `total`: its final length;
+                 `bytes`: read and written; `share`: how much of what was written had been there before.
 
-`count` elsewhere: how many calls. One finding holds the calls of one line on the same kind of module.
+`count` elsewhere: how many calls. One finding holds the calls of one line on the same class of module.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ from gobrrr.observe.static.memory import storage_of
 from gobrrr.observe.static.sites import Sites
 
 MOST_SHAPES = 3
+"""Shapes that a finding names; chosen."""
 MOST_GROWING = 64
+"""Results of `torch.cat` at one place that are remembered; chosen."""
 Given = dict[str, Any]
+"""The arguments of an operation, by name."""
 
 
 @dataclass
 class _Finding:
-    """The calls of one line: `part` of `total` things, summed over them."""
+    """The calls of one line, summed: `part` of `total` things."""
 
     modules: list[str] = field(default_factory=list)
     shapes: Counter[str] = field(default_factory=Counter)
@@ -58,11 +61,11 @@ class _Casts(_Finding):
 
 
 class Uses:
-    """Collects what is told by `see`, one call after another; `found` at the end."""
+    """Call `see` for each operation, and `found` at the end."""
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
-        self.unread = 0  # operations that might have been a use, and whose arguments could not be read
+        self.unread = 0  # operations that may have been a use, but whose arguments could not be read
         self.autocast: str | None = None  # the type that a module's forward ran in, where autocast was on
         self._weights: dict[int, Any] = {}
         self._findings: dict[tuple[Any, ...], _Finding] = {}
@@ -72,7 +75,7 @@ class Uses:
         self._masks: dict[tuple[Any, ...], tuple[Any, tuple[int, int] | None]] = {}
 
     def module(self, module: Any, _: Any) -> None:
-        """A hook before a module's forward: its parameters are known as such, and the quantised matrices it keeps."""
+        """A hook before a module's forward: notes its parameters, and quantised matrices in its buffers."""
         for kind in ("cuda", "cpu"):
             if torch.is_autocast_enabled(kind):
                 self.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
@@ -84,14 +87,14 @@ class Uses:
                     self._weights.setdefault(storage._cdata, parameter)
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: Given, outputs: Any, call: RecordedCall) -> None:
-        """One operation after it ran. What can't be read is left out and counted in `unread`; nothing is raised."""
+        """One operation, after it ran. One whose arguments can't be read is counted in `unread`; nothing is raised."""
         look = _LOOKS.get(schema_of(func)[0])
         if look is None:
             return
         given = {name: value for (name, _), value in zip(schema_of(func)[1], args, strict=False)} | kwargs
         try:
             look(self, given, outputs, call)
-        except (RuntimeError, TypeError, KeyError, NotImplementedError):  # a tensor unlike any that is meant here
+        except (RuntimeError, TypeError, KeyError, NotImplementedError):  # an unusual kind of tensor
             self.unread += 1
 
     def found(self, *, training: bool) -> tuple[TensorUse, ...]:
@@ -110,22 +113,22 @@ class Uses:
         if weight is None:
             return
         pair = f"{dtype_word(tensor.dtype)} -> {dtype_word(output.dtype)}"
-        one = self._group(self._casts, _Casts, "weight_cast", _who_casts(output), call, pair)
+        casts = self._group(self._casts, _Casts, "weight_cast", _who_casts(output), call, pair)
         size = float(tensor.numel() * (tensor.element_size() + output.element_size()))
-        one.shapes[f"{_shape(tensor)} {pair}"] += 1
-        one.bytes += size
+        casts.shapes[f"{_shape(tensor)} {pair}"] += 1
+        casts.bytes += size
         key = (storage._cdata, tensor.storage_offset(), tensor.numel(), output.dtype)
         self._times[key] += 1
         smaller = output.element_size() < tensor.element_size()
-        one.of.setdefault(key, [0, size, bool(weight.requires_grad), smaller])[0] += 1
+        casts.of.setdefault(key, [0, size, bool(weight.requires_grad), smaller])[0] += 1
 
     # -- padding
 
     def _embedding(self, given: Given, output: Any, call: RecordedCall) -> None:
         weight, ids = given["weight"], given["indices"]
         pad, rows = given.get("padding_idx", -1), weight.shape[0]
-        with readings.readable(ids) as yes:
-            if not yes:
+        with readings.readable(ids) as can_read:
+            if not can_read:
                 return
             padding = readings.equal_to(ids, pad) if pad >= 0 else readings.run_ends(ids, rows)
             used = readings.kinds(ids)
@@ -136,8 +139,8 @@ class Uses:
 
     def _targets(self, given: Given, output: Any, call: RecordedCall) -> None:
         target = given["target"]
-        with readings.readable(target) as yes:
-            ignored = readings.equal_to(target, given.get("ignore_index", -100)) if yes else None
+        with readings.readable(target) as can_read:
+            ignored = readings.equal_to(target, given.get("ignore_index", -100)) if can_read else None
         if ignored:
             self._put("padding", call, _shape(target), ignored, target.numel())
 
@@ -146,8 +149,8 @@ class Uses:
         if mask is None:
             return
         self._mask(mask, call, hides=False)
-        with readings.readable(mask) as yes:
-            seen = readings.flagged(mask) if yes else None
+        with readings.readable(mask) as can_read:
+            seen = readings.flagged(mask) if can_read else None
         if seen is not None:
             self._put("flagged_mask", call, _shape(mask), *seen)
 
@@ -155,13 +158,13 @@ class Uses:
         value, scores, mask = given["value"], given["self"], given["mask"]
         if scores.dim() < 3 or mask.shape[-1:] != scores.shape[-1:]:
             return
-        with readings.readable(scores) as yes:
-            low = yes and float(value) <= readings.MASKED
+        with readings.readable(scores) as can_read:
+            low = can_read and float(value) <= readings.MASKED
         if low:
             self._mask(mask, call, hides=True)
 
     def _added(self, given: Given, output: Any, call: RecordedCall) -> None:
-        """A mask that is added to the scores of attention written by hand: smaller than they are, as it broadcasts."""
+        """A mask that hand-written attention adds to its scores: it broadcasts, so it is smaller than they are."""
         scores, mask = given["self"], given["other"]
         if not isinstance(mask, torch.Tensor) or not isinstance(scores, torch.Tensor) or call.phase != "forward":
             return
@@ -179,8 +182,8 @@ class Uses:
         if known is not None and not known[0].expired():  # the same mask in each layer
             share = known[1]
         else:
-            with readings.readable(mask) as yes:
-                share = readings.hidden_keys(mask, hides=hides) if yes else None
+            with readings.readable(mask) as can_read:
+                share = readings.hidden_keys(mask, hides=hides) if can_read else None
             self._masks[key] = (StorageWeakRef(storage), share)
         if share is not None and share[0]:
             self._put("padding", call, _shape(mask), *share)
@@ -192,20 +195,20 @@ class Uses:
             return
         target, indices = given["self"], given["indices"]
         first = next((index for index in indices if index is not None), target)
-        with readings.readable(first) as yes:
-            repeated = readings.repeats(indices, target.shape) if yes else None
+        with readings.readable(first) as can_read:
+            repeated = readings.repeats(indices, target.shape) if can_read else None
         self._duplicates(repeated, call, target)
 
     def _scattered(self, given: Given, output: Any, call: RecordedCall) -> None:
         index = given["index"]
-        with readings.readable(index) as yes:
-            repeated = readings.scattered(index, given["dim"]) if yes else None
+        with readings.readable(index) as can_read:
+            repeated = readings.scattered(index, given["dim"]) if can_read else None
         self._duplicates(repeated, call, given["self"])
 
     def _indexed(self, given: Given, output: Any, call: RecordedCall) -> None:
         index = given["index"]
-        with readings.readable(index) as yes:
-            repeated = readings.repeats([index], [given["self"].shape[given["dim"]]]) if yes else None
+        with readings.readable(index) as can_read:
+            repeated = readings.repeats([index], [given["self"].shape[given["dim"]]]) if can_read else None
         self._duplicates(repeated, call, given["self"])
 
     def _duplicates(self, repeated: tuple[int, int] | None, call: RecordedCall, target: Any) -> None:
@@ -214,8 +217,8 @@ class Uses:
 
     def _rows(self, given: Given, output: Any, call: RecordedCall) -> None:
         ids, rows = given["indices"], given["num_weights"]
-        with readings.readable(ids) as yes:
-            used = readings.kinds(ids) if yes else None
+        with readings.readable(ids) as can_read:
+            used = readings.kinds(ids) if can_read else None
         if used is not None:
             self._put("rows", call, _shape(output), used, int(rows), output.numel() * output.element_size())
 
@@ -223,52 +226,53 @@ class Uses:
 
     def _joined(self, given: Given, output: Any, call: RecordedCall) -> None:
         tensors = list(given["tensors"])
-        here = self._grown.setdefault(call.site, {})
-        made = storage_of(output)
-        if not tensors or made is None:
+        at_site = self._grown.setdefault(call.site, {})
+        storage = storage_of(output)
+        if not tensors or storage is None:
             return
         first = tensors[0]
-        last = here.pop(getattr(storage_of(first), "_cdata", 0), None)
+        last = at_site.pop(getattr(storage_of(first), "_cdata", 0), None)
         if last is not None and not last.expired() and 0 < first.numel() < output.numel():
             moved = 2 * output.numel() * output.element_size()  # all of it read, and written
-            one = self._group(self._findings, _Finding, "cat_growth", call.call.name, call)
-            one.calls += 1
-            one.shapes = Counter([_shape(output)])
-            one.bytes += moved
-            one.part += 2.0 * first.numel() * first.element_size()
-            one.total = max(one.total, int(output.shape[given.get("dim", 0)]))
-        if len(here) >= MOST_GROWING:
-            for key in [key for key, one in here.items() if one.expired()] or list(here)[:1]:
-                del here[key]
-        here[made._cdata] = StorageWeakRef(made)
+            finding = self._group(self._findings, _Finding, "cat_growth", call.call.name, call)
+            finding.calls += 1
+            finding.shapes = Counter([_shape(output)])
+            finding.bytes += moved
+            finding.part += 2.0 * first.numel() * first.element_size()
+            finding.total = max(finding.total, int(output.shape[given.get("dim", 0)]))
+        if len(at_site) >= MOST_GROWING:
+            for key in [key for key, ref in at_site.items() if ref.expired()] or list(at_site)[:1]:
+                del at_site[key]
+        at_site[storage._cdata] = StorageWeakRef(storage)
 
     # -- findings
 
     def _put(self, kind: str, call: RecordedCall, shapes: str, part: int, total: int, size: float = 0.0) -> None:
-        one = self._group(self._findings, _Finding, kind, call.call.name, call, shapes if kind == "rows" else "")
-        one.calls += 1
-        one.part += part
-        one.total += total
-        one.bytes += size
-        one.shapes[shapes] += 1
+        finding = self._group(self._findings, _Finding, kind, call.call.name, call, shapes if kind == "rows" else "")
+        finding.calls += 1
+        finding.part += part
+        finding.total += total
+        finding.bytes += size
+        finding.shapes[shapes] += 1
 
-    def _group(self, home: Any, make: Any, kind: str, op: str, call: RecordedCall, apart: str = "") -> Any:
+    def _group(self, findings: Any, make: Any, kind: str, op: str, call: RecordedCall, variant: str = "") -> Any:
+        """The finding of a call's line and class of module; findings of another `variant` are separate."""
         site = self._sites.found[call.site]
         module = site.modules[-1] if site.modules else ""
-        key = (kind, op, site.user or site.source, module.rpartition("_")[0], apart)
-        one = home.get(key)
-        if one is None:
-            one = home[key] = make()
-        if module and module not in one.modules:
-            one.modules.append(module)
-        return one
+        key = (kind, op, site.user or site.source, module.rpartition("_")[0], variant)
+        finding = findings.get(key)
+        if finding is None:
+            finding = findings[key] = make()
+        if module and module not in finding.modules:
+            finding.modules.append(module)
+        return finding
 
 
 def _cast_use(key: tuple[Any, ...], casts: _Casts, times: Counter[Any], training: bool) -> TensorUse:
     spared = 0.0
-    for which, (here, size, learns, smaller) in casts.of.items():
-        needed = here / times[which] if training and learns and smaller else 0.0  # one, wherever it is made
-        spared += size * (here - needed)
+    for which, (count, size, learns, smaller) in casts.of.items():
+        needed = count / times[which] if training and learns and smaller else 0.0  # one a step, shared by all lines
+        spared += size * (count - needed)
     return TensorUse(
         kind=key[0],
         op=key[1],
@@ -278,7 +282,7 @@ def _cast_use(key: tuple[Any, ...], casts: _Casts, times: Counter[Any], training
         count=max(times[which] for which in casts.of),
         bytes=casts.bytes,
         share=spared / casts.bytes if casts.bytes else None,
-        total=sum(here for here, *_ in casts.of.values()),
+        total=sum(count for count, *_ in casts.of.values()),
     )
 
 
@@ -298,7 +302,7 @@ def _use(key: tuple[Any, ...], finding: _Finding) -> TensorUse:
 
 
 def _module(finding: _Finding) -> str | None:
-    """The module's name; of several of a class, the class's."""
+    """The module's name; the name of the class for several modules."""
     if len(finding.modules) < 2:
         return finding.modules[0] if finding.modules else None
     return finding.modules[0].rpartition("_")[0]
@@ -315,14 +319,14 @@ def _shape(tensor: Any) -> str:
 
 
 def _who_casts(output: Any) -> str:
-    """ "autocast" within a region that converts to this dtype; whether it or the program asked can't be told there."""
+    """ "autocast" within a region of autocast to this dtype, where the program's own casts look the same."""
     depth = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     return "autocast" if depth and output.dtype == torch.get_autocast_dtype(output.device.type) else "aten::_to_copy"
 
 
 _Look = Callable[[Uses, Given, Any, RecordedCall], None]
-_LOOKS: dict[str, _Look] = {
+_LOOKS: dict[str, _Look] = {  # by operation, what reads its arguments
     "aten::_to_copy": Uses._cast,
     "aten::embedding": Uses._embedding,
     "aten::embedding_dense_backward": Uses._rows,

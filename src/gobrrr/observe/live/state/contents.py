@@ -1,4 +1,4 @@
-"""What plain containers and attributes hold, and how it is put back: in place, and only where it is something else."""
+"""Puts back what containers, attributes, names and closures held: in place, and only where it has changed."""
 
 from __future__ import annotations
 
@@ -8,72 +8,73 @@ from operator import is_
 from typing import Any
 
 Undo = Callable[[], None]
+"""Puts something back as it was when this function was made."""
 
 CONTAINERS = (list, dict, set, deque)
 MOST_HELD = 10_000
-"""Entries of one container that are remembered. Of a longer list only its length is: what was appended is taken off."""
+"""Entries of one container that are remembered; chosen. A longer list is only cut back to its length."""
 
 
-def put_back(place: Any) -> Undo | None:
-    """Makes a container hold what it holds now, when called; None where it is too large to be remembered."""
-    if len(place) > MOST_HELD:
-        return _shortened(place, len(place)) if isinstance(place, list) else None
-    if isinstance(place, dict):
-        return _same_items(place, dict(place))
-    before = list(place)
+def put_back(container: Any) -> Undo | None:
+    """Puts a container's entries back; None where there are too many to remember."""
+    if len(container) > MOST_HELD:
+        return _shortened(container, len(container)) if isinstance(container, list) else None
+    if isinstance(container, dict):
+        return _same_items(container, dict(container))
+    before = list(container)
 
     def undo() -> None:
-        if len(place) == len(before) and all(map(is_, place, before)):
+        if len(container) == len(before) and all(map(is_, container, before)):
             return
-        if isinstance(place, list):
-            place[:] = before
+        if isinstance(container, list):
+            container[:] = before
         else:
-            place.clear()
-            (place.update if isinstance(place, set) else place.extend)(before)
+            container.clear()
+            (container.update if isinstance(container, set) else container.extend)(before)
 
     return undo
 
 
 def attributes_back(owner: Any, leave: frozenset[str]) -> Undo:
-    """Binds an object's own attributes to what they are bound to now, but for those to `leave` alone."""
-    place = vars(owner)
-    before = {name: one for name, one in place.items() if name not in leave}
+    """Puts an object's own attributes back, except those to `leave` alone."""
+    attributes = vars(owner)
+    before = {name: value for name, value in attributes.items() if name not in leave}
 
     def undo() -> None:
-        for name in [name for name in place if name not in before and name not in leave]:
-            del place[name]
-        for name, value in before.items():
-            if name not in place or place[name] is not value:
-                place[name] = value
+        for name in [name for name in attributes if name not in before and name not in leave]:
+            del attributes[name]
+        rebind(attributes, before)
 
     return undo
 
 
-def name_back(place: dict[str, Any], name: str) -> Undo:
-    """Binds one name of a module to what it is bound to now."""
-    value = place[name]
-
-    def undo() -> None:
-        if place.get(name) is not value:
-            place[name] = value
-
-    return undo
+def rebind(names: dict[Any, Any], before: Mapping[Any, Any]) -> None:
+    """Gives each name of `before` its value back; sets none that still has it, since a compiler may watch it."""
+    for name, value in before.items():
+        if name not in names or names[name] is not value:
+            names[name] = value
 
 
-def dice_back(dice: Any) -> Undo | None:
-    """Puts a generator of Python's or NumPy's back to where it is now; None where the system draws its numbers."""
-    if hasattr(type(dice), "bit_generator"):
-        state = dice.bit_generator.state
-        return lambda: setattr(dice.bit_generator, "state", state)
+def name_back(names: dict[str, Any], name: str) -> Undo:
+    """Puts one global name of a module back."""
+    before = {name: names[name]}
+    return lambda: rebind(names, before)
+
+
+def generator_back(generator: Any) -> Undo | None:
+    """Puts the state of a random generator of Python or NumPy back; None where the system draws its numbers."""
+    if hasattr(type(generator), "bit_generator"):
+        state = generator.bit_generator.state
+        return lambda: setattr(generator.bit_generator, "state", state)
     try:
-        position = dice.getstate()
+        position = generator.getstate()
     except NotImplementedError:
         return None
-    return lambda: dice.setstate(position)
+    return lambda: generator.setstate(position)
 
 
 def cell_back(cell: Any, value: Any) -> Undo:
-    """Puts a value back into the variable of a closure."""
+    """Puts the value of a closure's variable back."""
 
     def undo() -> None:
         if cell.cell_contents is not value:
@@ -82,26 +83,25 @@ def cell_back(cell: Any, value: Any) -> Undo:
     return undo
 
 
-def same_items(place: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
-    """Whether a dictionary holds the same objects under the same keys in the same order."""
-    return len(place) == len(before) and all(
-        key is other or key == other for key, other in zip(place, before, strict=True)
-    ) and all(map(is_, place.values(), before.values()))  # fmt: skip
+def same_items(now: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
+    """Whether two mappings hold the same objects under the same keys in the same order."""
+    return len(now) == len(before) and all(
+        key is other or key == other for key, other in zip(now, before, strict=True)
+    ) and all(map(is_, now.values(), before.values()))  # fmt: skip
 
 
-def _same_items(place: dict[Any, Any], before: dict[Any, Any]) -> Undo:
+def _same_items(container: dict[Any, Any], before: dict[Any, Any]) -> Undo:
     def undo() -> None:
-        if same_items(place, before):
+        if same_items(container, before):
             return  # a compiler may watch it
-        place.clear()
-        place.update(before)
+        container.clear()
+        container.update(before)
 
     return undo
 
 
-def _shortened(place: list[Any], length: int) -> Undo:
+def _shortened(container: list[Any], length: int) -> Undo:
     def undo() -> None:
-        if len(place) > length:
-            del place[length:]
+        del container[length:]
 
     return undo

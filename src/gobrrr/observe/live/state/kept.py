@@ -1,4 +1,4 @@
-"""A step that is run here to be looked at leaves the program as it was: what it changes is put back at the end."""
+"""Keeps the program's state while its step is run for a measurement: what the step changes is put back at the end."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from gobrrr.system.memory import available_bytes
 from gobrrr.units import bytes_
 
 SHARE = 0.5
-"""Of the memory that the host has left, what copies may take."""
+"""The share of the host's free memory that copies may take; chosen."""
 NOT_REACHED = (
     "no model, optimizer or tensor is reached from the step: what it changed of its own, if anything, is not put back"
 )
+"""The note on a step of which nothing could be copied."""
 
 Stages = Callable[[str, int, int], None]
 
 
 class Kept:
-    """`keep(workload)` before a workload runs for the first time; at the end of the block all is put back.
+    """Call `keep(workload)` before a workload runs for the first time. The end of the block puts everything back.
 
-    Copies are in the host's memory, so that the device's holds what it holds without us. `notes`: what is not put
-    back, complete at the end of the block.
+    Copies are in the host's memory, so that they take none of the device's. `notes` says what is not put back; it is
+    complete at the end of the block.
     """
 
     def __init__(self, stages: Stages | None = None) -> None:
@@ -45,14 +46,14 @@ class Kept:
         return self
 
     def keep(self, workload: Workload) -> None:
-        """Copy what the workload can change, as far as that is found and the host's memory holds it."""
+        """Copy what the workload can change, as far as it is found and fits into the host's memory."""
         self._tell("copying the state that the step changes")
         free = available_bytes()
         most = math.inf if free is None else SHARE * free
         beside = self._kept[-1] if self._kept else None
         try:
             with apart():
-                made = Snapshot(workload, device_share=0.0, most_bytes=most, beside=beside)
+                snapshot = Snapshot(workload, device_share=0.0, most_bytes=most, beside=beside)
         except TooLarge as error:
             self._left = True
             self.notes.append(
@@ -64,15 +65,15 @@ class Kept:
             self._left = True
             self.notes.append(f"what the step changes is not put back; its state {failed('the state', error)}")
             return
-        self._kept.append(made)
-        self._whole = self._whole or made.whole
+        self._kept.append(snapshot)
+        self._whole = self._whole or snapshot.whole
         self._unreached = Unreached(self._kept)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self._tell("putting the state back")
-        self._said()
+        self._add_notes()
         try:
             for snapshot in reversed(self._kept):
                 snapshot.restore()
@@ -82,7 +83,7 @@ class Kept:
             for undo in self._numbers:
                 undo()
 
-    def _said(self) -> None:
+    def _add_notes(self) -> None:
         for snapshot in self._kept:
             self.notes += [note for note in snapshot.notes if note not in self.notes]
         if self._left or not self._kept:

@@ -1,4 +1,4 @@
-"""What a workload is made of: what it names, and what its step's closure and globals hold."""
+"""What a workload is made of: what it names, and what the closure and the globals of its step hold."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live.state.contents import CONTAINERS
 
 DEEPEST = 4
+"""How many containers, objects or functions within each other are searched; chosen."""
 LONGEST = 1_000
-"""A longer list or mapping is data that the step reads, not state."""
+"""A list or mapping with more entries is taken for data that the step reads, not for state; chosen."""
 SCALARS = (int, float, str, bool, bytes, type(None))
+"""Types of values that hold nothing else and can't change."""
 
 
 @dataclass
 class Parts:
-    """Modules, optimizers, tensors and other things with a state. `known`: whether there is anything of these.
+    """Modules, optimizers, tensors and other things with a state. `known`: whether any of these was found.
 
-    `cells` are the variables of closures, `names` those of modules that the step binds anew, `containers` and `owners`
-    (objects with attributes) what may hold a state, `dice` generators of Python's and NumPy's. `iterators` say where
-    something is that only goes on.
+    `cells`: variables of closures. `names`: global variables that the step assigns. `containers` and `owners` (objects
+    with attributes): what may hold a state. `generators`: torch's generators of random numbers; `dice`: those of Python
+    and NumPy. `iterators`: the names of iterators, which can't be set back.
     """
 
     modules: list[Any] = field(default_factory=list)
@@ -48,23 +50,23 @@ class Parts:
 
 def parts_of(workload: Workload, *, within: bool = False) -> Parts:
     """What a workload names, and what its callables hold; `within`: also what attributes of its modules hold."""
-    found = Parts()
-    walk = _Walk(found)
-    for one in (workload.model, workload.optimizer, workload.loss, workload.step):
-        walk.thing(one, 0)
-    scalars = any(isinstance(held, SCALARS) for _, held in found.cells)
-    found.known = bool(found.modules or found.optimizers or found.tensors or found.stateful or scalars or found.names)
-    for given in (workload.inputs, workload.targets):
-        walk.thing(given, 0)
+    parts = Parts()
+    walk = _Walk(parts)
+    for member in (workload.model, workload.optimizer, workload.loss, workload.step):
+        walk.thing(member, 0)
+    scalars = any(isinstance(held, SCALARS) for _, held in parts.cells)
+    parts.known = bool(parts.modules or parts.optimizers or parts.tensors or parts.stateful or scalars or parts.names)
+    for data in (workload.inputs, workload.targets):
+        walk.thing(data, 0)
     for holder in _samplers(workload.loader):
         walk.thing(getattr(holder, "generator", None), 0)
     if within:
         walk.attributes()
-    return found
+    return parts
 
 
 def _samplers(loader: Any) -> Iterator[Any]:
-    """A loader and what chooses its samples: what may draw from a generator of its own."""
+    """A loader and its samplers: each may draw from a generator of its own."""
     yield loader
     for name in ("sampler", "batch_sampler"):
         sampler = getattr(loader, name, None)
@@ -74,81 +76,83 @@ def _samplers(loader: Any) -> Iterator[Any]:
 def parameters_of(workload: Workload) -> dict[str, Any]:
     """The parameters that train, by name; those of the optimizer where there is no module."""
     parts = parts_of(dataclasses.replace(workload, inputs=(), targets=()))
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for number, module in enumerate(parts.modules):
         prefix = f"{number}." if number else ""
-        found |= {prefix + name: one for name, one in module.named_parameters() if one.requires_grad}
-    known = {id(one) for one in found.values()}
+        parameters |= {prefix + name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
+    known = {id(tensor) for tensor in parameters.values()}
     for number, optimizer in enumerate(parts.optimizers):
-        held = [one for group in optimizer.param_groups for one in group["params"]]
-        found |= {f"optimizer {number}.{i}": one for i, one in enumerate(held) if id(one) not in known}
-    return found
+        held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+        parameters |= {f"optimizer {number}.{i}": tensor for i, tensor in enumerate(held) if id(tensor) not in known}
+    return parameters
 
 
 def buffers_of(workload: Workload) -> dict[str, Any]:
     """The buffers of floating point, by name."""
-    found: dict[str, Any] = {}
+    buffers: dict[str, Any] = {}
     for number, module in enumerate(parts_of(workload).modules):
         prefix = f"{number}." if number else ""
-        found |= {prefix + name: one for name, one in module.named_buffers() if one.is_floating_point()}
-    return found
+        buffers |= {prefix + name: tensor for name, tensor in module.named_buffers() if tensor.is_floating_point()}
+    return buffers
 
 
 def leaves(value: Any, depth: int = 0) -> Iterator[Any]:
-    """The tensors in whatever holds them: lists, mappings, data classes."""
+    """The tensors in lists, tuples, mappings and data classes, nested too."""
     if isinstance(value, torch.Tensor):
         yield value
     elif depth > DEEPEST:
         return
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from leaves(one, depth + 1)
+        for item in value.values():
+            yield from leaves(item, depth + 1)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from leaves(one, depth + 1)
+        for item in value:
+            yield from leaves(item, depth + 1)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for one in dataclasses.fields(value):
-            yield from leaves(getattr(value, one.name, None), depth + 1)
+        for field_ in dataclasses.fields(value):
+            yield from leaves(getattr(value, field_.name, None), depth + 1)
 
 
 class _Walk:
-    def __init__(self, found: Parts) -> None:
-        self._found = found
+    """Goes through what a value holds and sorts it into `parts`, each thing once."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._seen: dict[int, Any] = {}
 
     def attributes(self) -> None:
         """What the modules hold beside parameters, buffers and modules: caches, counts."""
         internal = internal_names()
-        for module in self._found.modules:  # it grows where an attribute holds another one
-            for one in module.modules():
-                for name, held in list(vars(one).items()):
+        for module in self._parts.modules:  # the list grows where an attribute holds another module
+            for submodule in module.modules():
+                for name, held in list(vars(submodule).items()):
                     if name not in internal and not isinstance(held, SCALARS):
                         self.thing(held, 1, name)
 
     def thing(self, value: Any, depth: int, where: str = "") -> None:
-        """Sort one thing in, and what it holds; `where` it was found, in words."""
+        """Sort in one value and what it holds. `where`: the name that holds it; "" for none."""
         if value is None or depth > DEEPEST or isinstance(value, type) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        found = self._found
+        parts = self._parts
         if isinstance(value, torch.nn.Module):
-            if not any(value is one for module in found.modules for one in module.modules()):
-                found.modules.append(value)
+            if not any(value is submodule for module in parts.modules for submodule in module.modules()):
+                parts.modules.append(value)
         elif isinstance(value, torch.optim.Optimizer):
-            found.optimizers.append(value)
+            parts.optimizers.append(value)
         elif isinstance(value, torch.Tensor):
-            found.tensors.append(value)
+            parts.tensors.append(value)
         elif isinstance(value, torch.Generator):
-            found.generators = (*found.generators, value)
+            parts.generators = (*parts.generators, value)
         elif isinstance(value, (Mapping, list, tuple, *CONTAINERS)):
             if isinstance(value, CONTAINERS):
-                found.containers.append(value)
+                parts.containers.append(value)
             if len(value) <= LONGEST:
-                for one in list(value.values()) if isinstance(value, Mapping) else value:
-                    self.thing(one, depth + 1)
+                for item in list(value.values()) if isinstance(value, Mapping) else value:
+                    self.thing(item, depth + 1)
         else:
             if where and hasattr(value, "__next__") and not hasattr(value, "write"):
-                found.iterators.append(where)
+                parts.iterators.append(where)
             self._other(value, depth)
 
     def _other(self, value: Any, depth: int) -> None:
@@ -160,15 +164,15 @@ class _Walk:
                 self.thing(argument, depth + 1)
         elif isinstance(value, FunctionType):
             self._function(value, depth)
-        elif _dice(value):
-            self._found.dice.append(value)
+        elif _is_generator(value):
+            self._parts.dice.append(value)
         elif callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
-            self._found.stateful.append(value)
+            self._parts.stateful.append(value)
         elif _of_the_user(value):
             if (type(value).__module__ or "").partition(".")[0] not in sys.stdlib_module_names:
-                self._found.owners.append(value)
-            for name, one in list(vars(value).items()):
-                self.thing(one, depth + 1, name)
+                self._parts.owners.append(value)
+            for name, held in list(vars(value).items()):
+                self.thing(held, depth + 1, name)
 
     def _function(self, function: FunctionType, depth: int) -> None:
         wrapped = getattr(function, "__wrapped__", None)
@@ -177,15 +181,15 @@ class _Walk:
                 held = cell.cell_contents
             except ValueError:  # not filled yet
                 continue
-            self._found.cells.append((cell, held))
+            self._parts.cells.append((cell, held))
             if not isinstance(held, SCALARS):
                 self.thing(held, depth + 1, name)
         read, bound = _names_of(function.__code__)
         for name in read:
             held = function.__globals__.get(name)
             if name in bound and name in function.__globals__:
-                self._found.names.append((function.__globals__, name))
-            if _interesting(held, function):
+                self._parts.names.append((function.__globals__, name))
+            if _may_hold_state(held, function):
                 self.thing(held, depth + 1, name)
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), wrapped):
             self.thing(default, depth + 1)
@@ -199,7 +203,7 @@ def internal_names() -> frozenset[str]:
 
 @functools.lru_cache(maxsize=256)
 def _names_of(code: CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The names that code and the functions in it look up, and those of its module that it binds."""
+    """The names that code and the functions in it look up, and the global names that it assigns."""
     read, bound = dict.fromkeys(code.co_names), set()
     for instruction in dis.get_instructions(code):
         if instruction.opname == "STORE_GLOBAL":
@@ -212,28 +216,28 @@ def _names_of(code: CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
     return tuple(read), frozenset(bound)
 
 
-def _interesting(value: Any, function: FunctionType) -> bool:
-    """Whether a global may hold state: not a library's function or module of code."""
+def _may_hold_state(value: Any, function: FunctionType) -> bool:
+    """Whether a global may hold state: no module of code, and no function of another module."""
     if isinstance(value, FunctionType):
         return value.__module__ == function.__module__
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Generator, Mapping, tuple, *CONTAINERS)
     return (
         isinstance(value, kinds)
         or hasattr(type(value), "__next__")
-        or _dice(value)
+        or _is_generator(value)
         or _of_the_user(value)
         or hasattr(type(value), "load_state_dict")
     )
 
 
-def _dice(value: Any) -> bool:
-    """A generator of random numbers of Python's or NumPy's."""
+def _is_generator(value: Any) -> bool:
+    """Whether it is a random generator of Python or NumPy."""
     return isinstance(value, random.Random) or hasattr(type(value), "bit_generator")
 
 
 def _of_the_user(value: Any) -> bool:
-    """An object with attributes whose class is not a library's."""
+    """Whether it is an object with attributes whose class is not a library's."""
     if not hasattr(value, "__dict__"):
         return False
-    home = (getattr(type(value), "__module__", "") or "").partition(".")[0]
-    return home not in {"builtins", "torch", "numpy", "functools", "types", "contextlib", "threading", "logging"}
+    package = (getattr(type(value), "__module__", "") or "").partition(".")[0]
+    return package not in {"builtins", "torch", "numpy", "functools", "types", "contextlib", "threading", "logging"}

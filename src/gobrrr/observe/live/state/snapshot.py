@@ -1,8 +1,8 @@
-"""What a step changes, copied once and put back as often as it takes, in place: addresses that something holds stay.
+"""What a step changes, copied once and put back any number of times, in place: the addresses of tensors stay the same.
 
-Parameters, buffers, gradients, optimizer state and options, inputs, random states, and what the step's own closure
-holds of these: what plain attributes and variables are bound to, and what lists, dictionaries and sets hold. What the
-workload's `reset` does comes last.
+That is parameters, buffers, gradients, optimizer state and options, inputs, random states, and what the step's closure
+holds of these: the values of attributes and variables, and the entries of lists, dictionaries and sets. The workload's
+own `reset` runs last.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gobrrr.observe.live.state.contents import Undo
 from gobrrr.observe.live.state.parts import SCALARS, Parts, internal_names, leaves, parts_of
 
 DEVICE_SHARE = 0.1
-"""Of a device's memory, what copies may take of it before they are kept in the host's."""
+"""The share of a device's memory that copies may take before they go to the host's; chosen."""
 
 
 class TooLarge(Exception):
-    """A state of more bytes than copies may take. Nothing was copied."""
+    """The state has more bytes than copies may take. Nothing was copied."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"{size} bytes")
@@ -40,8 +40,8 @@ class TooLarge(Exception):
 class Snapshot:
     """The state of a workload at one moment.
 
-    `device_share`: of a device's memory, what copies may take of it. `most_bytes`: all copies together may take so
-    much, else TooLarge is raised. What `beside`, an earlier one, puts back is left to that one.
+    `device_share`: the share of a device's memory that copies may take. Raises TooLarge where all copies together
+    would take more than `most_bytes`. Leaves out what `beside`, an earlier snapshot, puts back.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Snapshot:
             self._take()
 
     def restore(self) -> None:
-        """Put everything back. Only while no arm is entered."""
+        """Put everything back. Not while a treatment is applied."""
         begin = time.perf_counter()
         with apart():
             for undo in self._undo:
@@ -83,19 +83,19 @@ class Snapshot:
         self.seconds = time.perf_counter() - begin
 
     def holds(self, thing: Any) -> bool:
-        """Whether a tensor, a module or an optimizer is put back by it."""
+        """Whether this snapshot puts back a tensor, a module or an optimizer."""
         return self._seen.get(id(thing)) is thing
 
     def restore_random(self) -> None:
-        """Put the random numbers alone back."""
+        """Put back the random states only."""
         with apart():
             for undo in self._numbers:
                 undo()
 
     def _take(self) -> None:
         for module in self._parts.modules:
-            for one in module.modules():
-                self._module(one)
+            for submodule in module.modules():
+                self._module(submodule)
         for optimizer in self._parts.optimizers:
             self._optimizer(optimizer)
         for tensor in self._parts.tensors:
@@ -106,22 +106,20 @@ class Snapshot:
         self._numbers = random_states(self._parts.generators)
 
     def _bound(self) -> None:
-        """What variables and attributes are bound to, and what containers hold."""
+        """The values of variables and attributes, and the entries of containers."""
         parts = self._parts
         self._undo += [contents.cell_back(cell, value) for cell, value in parts.cells]
-        self._undo += [contents.name_back(place, name) for place, name in parts.names]
+        self._undo += [contents.name_back(names, name) for names, name in parts.names]
         self._undo += [contents.attributes_back(owner, frozenset()) for owner in parts.owners]
-        self._undo += [undo for one in parts.dice if (undo := contents.dice_back(one)) is not None]
-        large = 0
-        for container in parts.containers:
-            undo = contents.put_back(container)
-            large += undo is None
-            self._undo += [undo] if undo is not None else []
+        self._undo += filter(None, map(contents.generator_back, parts.dice))
+        entries = list(filter(None, map(contents.put_back, parts.containers)))
+        self._undo += entries
+        large = len(parts.containers) - len(entries)
         if large and self._reset is None:
             self.notes.append(f"not put back: {units.things(large, 'container')} of over {contents.MOST_HELD} entries")
         if parts.iterators and self._reset is None:
             names = ", ".join(dict.fromkeys(parts.iterators))
-            self.notes.append(f"the step goes through {names}: that goes on, and is not put back")
+            self.notes.append(f"the step takes items from {names}: an iterator can't be put back")
 
     def _known(self, thing: Any) -> bool:
         known = id(thing) in self._seen
@@ -135,12 +133,12 @@ class Snapshot:
         for parameter in (*module._parameters.values(), *module._buffers.values()):
             if isinstance(parameter, torch.Tensor):
                 self._tensor(parameter)
-        held = [(place, dict(place)) for place in (module._parameters, module._buffers, module._modules)]
+        held = [(members, dict(members)) for members in (module._parameters, module._buffers, module._modules)]
         training = module.training
 
         def undo() -> None:
-            for place, before in held:
-                _put_back(place, before)
+            for members, before in held:
+                _put_back(members, before)
             if module.training != training:
                 module.training = training
 
@@ -150,7 +148,7 @@ class Snapshot:
         """A tensor's values, its memory, and its gradient."""
         if self._known(tensor):
             return
-        data, values, wants = tensor.detach(), self._copied(tensor), tensor.requires_grad
+        data, values, requires_grad = tensor.detach(), self._copied(tensor), tensor.requires_grad
         gradient = tensor.grad if tensor.is_leaf else None
         before = None if gradient is None else self._copied(gradient)
 
@@ -160,8 +158,8 @@ class Snapshot:
             write(tensor, values)
             if not tensor.is_leaf:
                 return
-            if tensor.requires_grad != wants:
-                tensor.requires_grad_(wants)
+            if tensor.requires_grad != requires_grad:
+                tensor.requires_grad_(requires_grad)
             if tensor.grad is not gradient:
                 tensor.grad = gradient
             if gradient is not None:
@@ -177,22 +175,22 @@ class Snapshot:
         if self.device_bytes + size > self._room:
             return tensor.detach().cpu()
         try:
-            found = tensor.detach().clone()
+            copied = tensor.detach().clone()
         except torch.OutOfMemoryError:
             return tensor.detach().cpu()
         self.device_bytes += size
-        return found
+        return copied
 
     def _optimizer(self, optimizer: Any) -> None:
-        """An optimizer's parameters, state and options. What its state did not hold yet is taken out."""
+        """An optimizer's parameters, state and options. State that is new by then is removed."""
         if self._known(optimizer):
             return
         for group in optimizer.param_groups:
-            for one in group["params"]:
-                self._tensor(one)
-        state = {key: self._frozen(one) for key, one in optimizer.state.items()}
+            for parameter in group["params"]:
+                self._tensor(parameter)
+        state = {parameter: self._frozen(held) for parameter, held in optimizer.state.items()}
         groups = list(optimizer.param_groups)
-        options = [self._frozen({key: one for key, one in group.items() if key != "params"}) for group in groups]
+        options = [self._frozen({key: value for key, value in group.items() if key != "params"}) for group in groups]
         params = [list(group["params"]) for group in groups]
 
         def undo() -> None:
@@ -204,36 +202,36 @@ class Snapshot:
                     _put_back(held, thaw())
                 else:
                     optimizer.state[key] = thaw()
-            if [id(param_group) for param_group in optimizer.param_groups] != [id(one) for one in groups]:
+            if list(map(id, optimizer.param_groups)) != list(map(id, groups)):
                 optimizer.param_groups[:] = groups
-            for group, thaw, ours in zip(groups, options, params, strict=True):
+            for group, thaw, before in zip(groups, options, params, strict=True):
                 _put_back(group, {**thaw(), "params": group["params"]})
-                if [id(one) for one in group["params"]] != [id(tensor) for tensor in ours]:
-                    group["params"] = list(ours)
+                if list(map(id, group["params"])) != list(map(id, before)):
+                    group["params"] = list(before)
 
         self._undo.append(undo)
 
     def _frozen(self, value: Any) -> Callable[[], Any]:
-        """Makes the value as it is now: its tensors are the same ones, and are put back by themselves."""
+        """What makes the value again as it is now, with the same tensors, which are put back by themselves."""
         if isinstance(value, torch.Tensor):
             self._tensor(value)
             return lambda: value
         if type(value) is dict:
-            held = {key: self._frozen(one) for key, one in value.items()}
+            held = {key: self._frozen(item) for key, item in value.items()}
             return lambda: {key: thaw() for key, thaw in held.items()}
-        if isinstance(value, SCALARS) or (type(value) is tuple and all(isinstance(one, SCALARS) for one in value)):
+        if isinstance(value, SCALARS) or (type(value) is tuple and all(isinstance(item, SCALARS) for item in value)):
             return lambda: value
         if type(value) in (list, tuple):
-            items, kind = [self._frozen(one) for one in value], type(value)
+            items, kind = [self._frozen(item) for item in value], type(value)
             return lambda: kind(thaw() for thaw in items)
         try:
             kept = deepcopy(value)
-        except Exception:  # what can't be copied is taken to be left alone
+        except Exception:  # assume that a step does not change what can't be copied
             return lambda: value
         return lambda: copy(kept)
 
     def _stateful(self, thing: Any) -> None:
-        """A schedule of the learning rate, a gradient scaler: what says and takes its own state."""
+        """A learning rate schedule, a gradient scaler: an object with `state_dict` and `load_state_dict`."""
         if self._known(thing):
             return
         try:
@@ -248,23 +246,23 @@ def tensors_of(parts: Parts, seen: Mapping[int, Any]) -> Iterator[Any]:
     known = set(seen)
     held = [parameter for module in parts.modules for parameter in (*module.parameters(), *module.buffers())]
     for optimizer in parts.optimizers:
-        held += [one for group in optimizer.param_groups for one in group["params"]]
+        held += [parameter for group in optimizer.param_groups for parameter in group["params"]]
         held += leaves(dict(optimizer.state))
-    for one in (*held, *parts.tensors):
-        if id(one) not in known:
-            known.add(id(one))
-            yield one
-            if one.is_leaf and one.grad is not None:
-                yield one.grad
+    for tensor in (*held, *parts.tensors):
+        if id(tensor) not in known:
+            known.add(id(tensor))
+            yield tensor
+            if tensor.is_leaf and tensor.grad is not None:
+                yield tensor.grad
 
 
 def snapshot(workload: Workload) -> Snapshot:
-    """The state of the workload now. Copies take memory of the device only where that is plenty."""
+    """The state of the workload now."""
     return Snapshot(workload)
 
 
 def write(tensor: Any, values: Any) -> None:
-    """Copy values into a tensor, also one whose rows share their memory or that was made for inference."""
+    """Copy values into a tensor, also into an expanded one and into one made in inference mode."""
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
         _own(tensor).copy_(_own(values, tensor))
 
@@ -292,13 +290,11 @@ def _moved(tensor: Any, data: Any) -> bool:
         return False
 
 
-def _put_back(place: dict[Any, Any], before: Mapping[Any, Any]) -> None:
-    """Make a dictionary what it was, and leave alone what is still the same: a compiler may watch it."""
-    for key in [key for key in place if key not in before]:
-        del place[key]
-    for key, value in before.items():
-        if key not in place or place[key] is not value:
-            place[key] = value
+def _put_back(mapping: dict[Any, Any], before: Mapping[Any, Any]) -> None:
+    """Give a dictionary the entries that it had."""
+    for key in [key for key in mapping if key not in before]:
+        del mapping[key]
+    contents.rebind(mapping, before)
 
 
 def _bytes(tensor: Any) -> int:
@@ -312,7 +308,7 @@ def _room(share: float) -> float:
 
 
 def random_states(generators: tuple[Any, ...] = ()) -> list[Undo]:
-    """Put the random numbers of Python, NumPy and torch back to where they are now."""
+    """What puts the random states of Python, NumPy and torch back to where they are now."""
     states: list[tuple[Callable[[Any], Any], Any]] = [
         (torch.set_rng_state, torch.get_rng_state()),
         (random.setstate, random.getstate()),
@@ -327,49 +323,45 @@ def random_states(generators: tuple[Any, ...] = ()) -> list[Undo]:
 
 
 def drawn(generators: tuple[Any, ...] = ()) -> Callable[[], bool]:
-    """Asks whether a random number was drawn since."""
+    """A function that says whether a random number was drawn since."""
     before = _positions(generators)
     return lambda: _positions(generators) != before
 
 
 def seeds_itself(run: Callable[[int], Any]) -> bool:
-    """Whether a step sets the seed of torch's random numbers itself and then draws some: they are the same ones then
-    whatever the seed was before. `run(seed)` begins at a seed and takes steps."""
+    """Whether a step sets the seed of torch's random numbers itself and then draws some.
+
+    Then it draws the same numbers whatever the seed was before. `run(seed)` sets a seed and takes steps.
+    """
     ends = []
     for seed in (1, 2):
         run(seed)
-        ends.append(_torch_positions())
-    unused = [
-        torch_generator.manual_seed(torch_generator.initial_seed()).get_state()
-        for torch_generator in _torch_generators()
-    ]
-    moved = [not torch.equal(one, other) for one, other in zip(ends[1], unused, strict=True)]
-    same = [torch.equal(end, other) for end, other in zip(*ends, strict=True)]
-    return any(one and other for one, other in zip(same, moved, strict=True))
+        ends.append([generator.get_state() for generator in _torch_generators()])
+    unused = [generator.manual_seed(generator.initial_seed()).get_state() for generator in _torch_generators()]
+    return any(
+        torch.equal(first, second) and not torch.equal(second, start)
+        for first, second, start in zip(*ends, unused, strict=True)
+    )
 
 
 def _torch_generators() -> list[Any]:
     return [torch.default_generator, *(torch.cuda.default_generators if on_gpu() else ())]
 
 
-def _torch_positions() -> list[Any]:
-    return [torch_generator.get_state() for torch_generator in _torch_generators()]
-
-
 def _positions(generators: tuple[Any, ...]) -> list[Any]:
-    found: list[Any] = [torch.get_rng_state().numpy().tobytes(), hash(random.getstate())]
-    found += [generator.get_state().cpu().numpy().tobytes() for generator in generators]
+    positions: list[Any] = [torch.get_rng_state().numpy().tobytes(), hash(random.getstate())]
+    positions += [generator.get_state().cpu().numpy().tobytes() for generator in generators]
     if on_gpu():
-        found += [one.cpu().numpy().tobytes() for one in torch.cuda.get_rng_state_all()]
+        positions += [state.cpu().numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state = numpy.random.get_state()
-        found.append((state[0], state[1].tobytes(), *state[2:]))
-    return found
+        positions.append((state[0], state[1].tobytes(), *state[2:]))
+    return positions
 
 
 def seeded(seed: int) -> None:
-    """Begin all random numbers anew at a seed."""
+    """Seed the random numbers of Python, NumPy and torch."""
     random.seed(seed)
     torch.manual_seed(seed)
     numpy = sys.modules.get("numpy")

@@ -1,12 +1,13 @@
-"""What a step changed although nothing that it names leads there: by the counters that torch keeps of each tensor.
+"""Tensors that a step changed although nothing that it names leads to them, by torch's version counter of each tensor.
 
-Modules and optimizers that live are looked through once before the step runs. Nothing is copied, and nothing is hooked.
+All living modules and optimizers are searched once before the step runs. Nothing is copied or hooked.
 """
 
 from __future__ import annotations
 
 import gc
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from gobrrr.observe.live.state.snapshot import Snapshot
 
 
 class Unreached:
-    """The tensors of living modules and optimizers that no snapshot of `kept` holds, and how often each was changed."""
+    """The tensors of living modules and optimizers that no snapshot of `kept` holds, with their version counters."""
 
     def __init__(self, kept: list[Snapshot]) -> None:
         self._before: dict[int, tuple[weakref.ref[Any], int, str]] = {}
@@ -30,17 +31,17 @@ class Unreached:
 
     def changed(self) -> dict[str, int]:
         """How many of them were changed since, by the name of the class that holds them."""
-        found: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         with apart():
-            for held, version, holder in self._before.values():
-                tensor = held()
+            for ref, version, holder in self._before.values():
+                tensor = ref()
                 if tensor is not None and _version(tensor) != version:
-                    found[holder] = found.get(holder, 0) + 1
-        return found
+                    counts[holder] += 1
+        return counts
 
 
 def _living() -> Iterator[tuple[Any, str]]:
-    """The tensors of each module and optimizer that lives, and the name of its class."""
+    """The tensors of each living module and optimizer, with the name of its class."""
     for thing in gc.get_objects():
         kind = type(thing)  # not isinstance, which asks a proxy for what it stands for
         if issubclass(kind, torch.nn.Module):
@@ -56,5 +57,5 @@ def _living() -> Iterator[tuple[Any, str]]:
 def _version(tensor: Any) -> int | None:
     try:
         return int(tensor._version)
-    except RuntimeError:  # one that was made for inference has none
+    except RuntimeError:  # a tensor made in inference mode has none
         return None

@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -21,43 +22,43 @@ from gobrrr.observe.live.watches.line_times import LineTimes
 from gobrrr.observe.live.watches.lines import function, spelled
 
 MOST_CALLS = 2_000_000
-"""Calls that are looked at, those within libraries too: a step with more is not followed further."""
+"""Calls of one step that are looked at, those within libraries included; later ones are not. Chosen."""
 
 MOST_LINES = 200_000
-"""Calls that are written down."""
+"""Calls of one step that are recorded; chosen."""
 
 LONGEST = 160
-"""Characters of a source line that are kept."""
+"""Characters of a source line that are kept; chosen."""
 
 STREAMS = frozenset(("write", "writelines", "flush", "read", "read1", "readinto", "readline", "readlines"))
-"""Methods of file objects of which it is looked at what the file is connected to."""
-
+"""Methods of file objects: when one is called, what the file is connected to is looked up."""
 
 TO_HOST = frozenset(("tolist", "numpy", "data_ptr"))
-"""Methods of tensors with which the program reads their memory, or shares it, without an operation."""
+"""Methods of tensors with which the program reads or shares their memory without an operation."""
 
 TO_OTHERS = frozenset(("_to_dlpack", "_to_dlpack_versioned", "_cuda_toDLPack"))
-"""The same for functions, of which the tensor is not known."""
+"""Functions that share a tensor's memory without an operation. Which tensor it is, is not known."""
 
 KERNELS = f"triton{os.sep}runtime{os.sep}jit.py"
-"""Where kernels are launched that no operation is dispatched for (`run`)."""
+"""The file whose function `run` launches kernels without dispatching an operation."""
 
 
 class CallWatch:
-    """From `open()` to `close()` it writes down what the program's own functions call on this thread, and which file
-    objects are pipes and sockets (`streams`, by address). `entered` and `called` tell one run of a function from the
-    next: an address may be that of another frame before. `functions` is told of each call ("call") and each return
-    ("return", with the result) of a function of the program. `reading` is told of each tensor whose memory is read
-    without an operation, and how; None: of one that is not known.
+    """Records what the program's own functions call on this thread, from `open()` to `close()`.
 
-    It uses the interpreter's profile function. Where the program has one of its own, nothing is written down.
+    `streams`: the file objects that are pipes or sockets, by address. `entered` and `called` tell one run of a function
+    from the next, since a later frame may get the same address. `functions` is called at each call ("call") and each
+    return ("return", with the result) of a function of the program. `reading` is called with each tensor whose memory
+    is read without an operation (None where the tensor is not known), and with the name of the call that reads it.
+
+    Uses the interpreter's profile function. Records nothing where the program has set one itself.
     """
 
     def __init__(self) -> None:
         self.streams: dict[str, str] = {}
-        self.entered: dict[int, int] = {}  # by the address of a running frame: a number of its own
-        self.called: dict[int, tuple[int, int]] = {}  # and of its last call of C: a number, and the instruction
-        self.following = False  # every call so far was told of
+        self.entered: dict[int, int] = {}  # by the address of a running frame: a number for this run of it
+        self.called: dict[int, tuple[int, int]] = {}  # by the same: its last call of C, as a number and an instruction
+        self.following = False  # whether every call so far was reported
         self.reading: Callable[[Any, str], None] | None = None
         self.functions: Callable[[FrameType, str, Any], None] | None = None
         self._made: list[tuple[CodeType, str, int]] = []
@@ -76,13 +77,13 @@ class CallWatch:
             sys.setprofile(self._see)
 
     def close(self) -> None:
-        """Stop; the interpreter's profile function is what it was, where the program has not changed it since."""
+        """Stop, and remove the profile function, unless the program has changed it since."""
         if self._thread == threading.get_ident():
             self._unfollow()
         self._thread = self.reading = self.functions = None
 
     def pause(self) -> bool:
-        """What is called from now on is none of the program's; whether it was listened to until now."""
+        """Calls from now on are not the program's. Returns whether calls were being recorded."""
         if sys.getprofile() != self._see:
             return False
         sys.setprofile(None)
@@ -90,22 +91,23 @@ class CallWatch:
         return True
 
     def resume(self) -> None:
-        """The program's calls go on."""
+        """Calls from now on are the program's again."""
         sys.setprofile(self._see)
 
     def found(self) -> tuple[CallLine, ...]:
         """The calls, in order."""
-        spelt: dict[tuple[CodeType, int], str] = {}
-        result = []
-        for code, callee, line in self._made:
-            for number in (code.co_firstlineno, line):
-                if (code, number) not in spelt:
-                    spelt[code, number] = spelled(code.co_filename, number, code.co_name)
-            result.append(CallLine(caller=spelt[code, code.co_firstlineno], callee=callee, source=spelt[code, line]))
-        return tuple(result)
+
+        @cache
+        def text(code: CodeType, line: int) -> str:
+            return spelled(code.co_filename, line, code.co_name)
+
+        return tuple(
+            CallLine(caller=text(code, code.co_firstlineno), callee=callee, source=text(code, line))
+            for code, callee, line in self._made
+        )
 
     def own(self) -> tuple[OwnTime, ...]:
-        """The functions with much time of their own."""
+        """The functions with much own time."""
         return self._times.found({(code, line, callee) for code, callee, line in self._made})
 
     def _see(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -148,7 +150,7 @@ class CallWatch:
             self._unfollow()
 
     def _unfollow(self) -> None:
-        """This thread has no function of ours."""
+        """Remove our functions from this thread."""
         self._times.close()
         if sys.getprofile() == self._see:
             sys.setprofile(None)
@@ -161,18 +163,16 @@ class CallWatch:
         return mine
 
     def _resumes(self, frame: FrameType) -> bool:
-        """Whether a generator goes on behind a `yield`, and does not begin."""
+        """Whether a generator resumes after a `yield`, and does not start."""
         code = frame.f_code
         if code not in self._yields:
-            offsets = [
-                instruction.offset for instruction in dis.get_instructions(code) if instruction.opname == "YIELD_VALUE"
-            ]
-            self._yields[code] = min(offsets, default=sys.maxsize)
+            yields = (step.offset for step in dis.get_instructions(code) if step.opname == "YIELD_VALUE")
+            self._yields[code] = min(yields, default=sys.maxsize)
         return id(frame) in self.entered and frame.f_lasti >= self._yields[code]
 
 
 def other_end(stream: object) -> str:
-    """ "pipe" or "socket" where a file object is one; "" for all else, the program's own output and errors included."""
+    """ "pipe" or "socket" where a file object is one; else "", also for standard output and standard error."""
     if type(stream).__module__ != "_io":
         return ""
     try:
@@ -186,7 +186,7 @@ def other_end(stream: object) -> str:
 
 
 def code_of(sources: set[str]) -> dict[str, str]:
-    """What stands on each line, "path/file.py(28): function"; lines that can't be read are left out."""
+    """The text of each line, given as "path/file.py(28): function"; lines that can't be read are left out."""
     found = {}
     for source in sources:
         head, _, _ = source.rpartition("): ")

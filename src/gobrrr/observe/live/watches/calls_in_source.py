@@ -1,4 +1,4 @@
-"""Where the program's source calls a function, for calls that were made before anybody looked."""
+"""Where the program's source calls a function: for calls that were made before the watching began."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from gobrrr.observe.live.watches.lines import within
 
 
 def call_in_source(*names: str) -> str | None:
-    """The first line of the program's loaded modules that calls a function of one of these names, but for calls with
-    False; None where there is none."""
+    """The first line in the program's loaded modules that calls a function of one of these names.
+
+    A call with False as its first argument does not count. None where there is no such line.
+    """
     for file in [getattr(module, "__file__", None) for module in list(sys.modules.values())]:
         if not file or not is_users(file):
             continue
@@ -23,7 +25,7 @@ def call_in_source(*names: str) -> str | None:
             calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
         except SyntaxError:
             continue
-        for call in sorted(calls, key=lambda one: one.lineno):
+        for call in sorted(calls, key=lambda call: call.lineno):
             name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
             off = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
             if name in names and not off:

@@ -1,4 +1,4 @@
-"""Python's garbage collector: when it ran in the window, and for how long the program stood still."""
+"""Python's garbage collector: when it ran in the window, and for how long it stopped the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gobrrr.model.live import Collection, Collector
 class CollectorWatch:
     """Times each run of the collector between `window_begins` and `window_ends`.
 
-    The program's own `gc.collect()` is among them: it stops the program just as well.
+    The program's own `gc.collect()` counts too: it stops the program as well.
     """
 
     def __init__(self) -> None:
@@ -25,22 +25,22 @@ class CollectorWatch:
         self._frozen: int | None = None
 
     def open(self) -> None:
-        """Ask the collector to tell of its runs."""
+        """Add our callback to the collector's."""
         if self._ran not in gc.callbacks:
             gc.callbacks.append(self._ran)
 
     def window_begins(self) -> None:
-        """Runs count from here on."""
+        """Count runs from here on."""
         self._runs.clear()
         self._began, self._at = None, 0
         self._enabled = gc.isenabled()
 
     def step(self, index: int) -> None:
-        """What runs from here on falls into the next step."""
+        """A run from here on falls into the next step."""
         self._at = index + 1
 
     def window_ends(self, steps: int) -> None:
-        """Count what the collector has to visit: it takes about as long as one full collection."""
+        """Count the objects that the collector has to visit, which takes about as long as one full collection."""
         self._at = None
         self._steps = steps
         self._enabled = self._enabled and gc.isenabled()
@@ -48,7 +48,7 @@ class CollectorWatch:
         self._tracked = len(gc.get_objects())
 
     def close(self) -> None:
-        """The collector tells nobody."""
+        """Remove our callback."""
         self._at = None
         if self._ran in gc.callbacks:
             gc.callbacks.remove(self._ran)

@@ -1,9 +1,9 @@
-"""What torch.compile did: graph breaks, what it compiled again and why, CUDA graphs that it did not use.
+"""What torch.compile did: graph breaks, recompilations and their reasons, CUDA graphs that it did not use.
 
-The compiler keeps books of its own, which it fills whether anybody asks or not: the reasons of graph breaks with the
-stack of each, a record of each compilation, the guards that failed, counters. They are read here, and nothing of the
-compiler is replaced or switched on. Beside them there are two warnings, on which a filter looks that lets all pass.
-The compiler is not imported here: it takes seconds, and a program that does not compile has no use for it.
+The compiler always keeps its own records: the reason and the stack of each graph break, a record of each compilation,
+the guards that failed, counters. They are read here; nothing of the compiler is replaced or switched on. Two warnings
+say more: a logging filter that lets everything pass reads them. The compiler is not imported here: that takes seconds,
+and a program that does not compile has no use for it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gobrrr.model.live import Compiled, GraphBreak, Recompile
 from gobrrr.observe.live.watches.guards import compiled_again, guard, limit_line, named
 from gobrrr.observe.live.watches.lines import of_stack, within
 
-_LIMIT = "torch._dynamo hit config."
-_SKIP = "skipping cudagraphs"
+_LIMIT, _SKIP = "torch._dynamo hit config.", "skipping cudagraphs"
+"""How the two warnings begin."""
 _LOGGERS = (
     "torch._dynamo.convert_frame",
     "torch._inductor.cudagraph_utils.__cudagraphs",
@@ -29,42 +29,35 @@ _GIVEN_UP = ("limit exceeded", "limit reached", "cache_size_limit")
 _NOT_BREAKS = ("SkipFrame", "FailOnRecompileLimitHit", "RecompileError", "RecompileLimitExceeded")
 _LEFT_ALONE = " (no graph at all is made of this function)"
 LONGEST = 300
-"""Characters of a reason that are kept: what follows are hints of several lines."""
+"""Characters of a reason that are kept: hints of several lines follow. Chosen."""
 
 
 @dataclass
 class Books:
-    """The compiler's own books, as far as they were read. Its `reset` empties them; reading begins anew then."""
+    """The compiler's own records, as far as they were read. Reading starts over after the compiler's `reset`."""
 
     breaks: int = 0
-    graphs: int = 0
-    skips: int = 0
-    frames: int = 0
     last: Any = None  # the record of the last compilation that was read
     counts: dict[str, int] = field(default_factory=dict)
 
     def new_breaks(self) -> list[Any]:
-        """Reasons since the last call, each with `reason` and `user_stack`."""
+        """The graph breaks since the last call, each with `reason` and `user_stack`."""
         kept = getattr(_utils(), "graph_break_reasons", [])
         begin = self.breaks if self.breaks <= len(kept) else 0
         self.breaks = len(kept)
         return list(kept[begin:])
 
     def new_compilations(self) -> list[Any]:
-        """Records of compilations since the last call; the compiler keeps the last 64."""
+        """The records of compilations since the last call; the compiler keeps the last 64."""
         read = getattr(_utils(), "get_compilation_metrics", None)
         try:
             kept = list(read()) if read is not None else []
-        except RuntimeError:  # another thread compiles just now; it is read the next time
+        except RuntimeError:  # another thread is compiling; read the records the next time
             return []
-        new: list[Any] = []
-        for one in reversed(kept):
-            if one is self.last:
-                break
-            new.append(one)
+        begin = next((at + 1 for at in reversed(range(len(kept))) if kept[at] is self.last), 0)
         if kept:
             self.last = kept[-1]
-        return new[::-1]
+        return kept[begin:]
 
     def more(self, group: str, name: str) -> int:
         """By how much a counter has grown since the last call."""
@@ -78,12 +71,12 @@ class Books:
 def counted(group: str, name: str) -> int:
     """One of the compiler's counters; 0 where it was never imported."""
     counters = getattr(_utils(), "counters", None)
-    # no look-up by []: the counters make what they are asked for
+    # not by []: that would create the counter
     return int(counters.get(group, {}).get(name, 0)) if counters is not None else 0
 
 
 class CompilerWatch:
-    """Reads the compiler's books at the window's ends, and after a step and a compilation that changed them."""
+    """Reads the compiler's records at both ends of the window, after each compilation, and after a step with one."""
 
     def __init__(self) -> None:
         self._books = Books()
@@ -103,11 +96,11 @@ class CompilerWatch:
 
     @property
     def compiles(self) -> int:
-        """How often the compiler has set to work on a function since this process began."""
+        """How many functions the compiler has begun to compile since this process began, repeats included."""
         return counted("frames", "total")
 
     def open(self) -> None:
-        """What the compiler has done before does not count."""
+        """Count from here on: what the compiler did before is left out."""
         if self._open:
             return
         self._open = True
@@ -122,26 +115,26 @@ class CompilerWatch:
         self._listen()
 
     def window_begins(self) -> None:
-        """What is compiled from here on, is compiled in steady state."""
+        """Compilations from here on are in steady state."""
         self._listen()
         self._read()
         self._in_window = True
         self._seen = self.compiles
 
     def step(self, index: int) -> None:
-        """Read the books where something was compiled."""
+        """Read the records where something was compiled."""
         if self.compiles != self._seen:
             self._seen = self.compiles
             self._read()
 
     def window_ends(self, steps: int) -> None:
-        """What is compiled from here on is the observers' own doing: a profiler changes what the guards look at."""
+        """Stop: later compilations are caused by the profiler, which changes what the guards check."""
         self._read()
         self._in_window = False
         self.close()
 
     def close(self) -> None:
-        """Nothing listens any more."""
+        """Remove the filters and the callback."""
         if self._open:
             self._read()
         self._open = False
@@ -153,8 +146,8 @@ class CompilerWatch:
         self._callbacks = None
 
     def found(self) -> Compiled:
-        """All since `open`; zeros where the program compiles nothing."""
-        frames = [one for one in self._steady if one.is_forward is not False]
+        """Everything since `open`; zeros where the program compiles nothing."""
+        frames = [record for record in self._steady if record.is_forward is not False]
         if self._skipped > sum(self._skips.values()) and _gpu():
             self._skips["torch gave no reason"] += self._skipped - sum(self._skips.values())
         breaks = [GraphBreak(reason=why, source=at, count=count) for (why, at), count in self._breaks.most_common()]
@@ -168,7 +161,7 @@ class CompilerWatch:
         )
 
     def _listen(self) -> None:
-        """Hear of the end of each compilation, so that no more than 64 of them have to be kept."""
+        """Be called at the end of each compilation, since the compiler keeps the records of only 64."""
         callbacks = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
         if callbacks is not None and self._compiled not in getattr(callbacks, "end_callbacks", [self._compiled]):
             callbacks.register_end_callback(self._compiled)
@@ -187,23 +180,23 @@ class CompilerWatch:
         self._graphs += self._books.more("stats", "unique_graphs")
         self._skipped += self._books.more("inductor", "cudagraph_skips")
 
-    def _account(self, one: Any) -> None:
-        """One record: of a function, of its backward pass, or of what was tuned as it ran."""
-        why = one.fail_reason or ""
+    def _account(self, record: Any) -> None:
+        """Count one record: of a function, of its backward pass, or of autotuning at run time."""
+        why = record.fail_reason or ""
         if any(words in why for words in _GIVEN_UP):
             self._limit_hit = True
             return
-        if getattr(one, "is_runtime", False) or (one.is_forward is not False and not one.co_name):
+        if getattr(record, "is_runtime", False) or (record.is_forward is not False and not record.co_name):
             return
-        self._all.append(one)
-        if one.fail_type and one.fail_type not in _NOT_BREAKS:
-            line = within(one.fail_user_frame_filename, one.fail_user_frame_lineno)
+        self._all.append(record)
+        if record.fail_type and record.fail_type not in _NOT_BREAKS:
+            line = within(record.fail_user_frame_filename, record.fail_user_frame_lineno)
             self._breaks[f"{_first(why)}{_LEFT_ALONE}", line] += 1
         if self._in_window:
-            self._steady.append(one)
+            self._steady.append(record)
 
     def _recompiles(self) -> tuple[Recompile, ...]:
-        """What was compiled again in steady state; what was given up, with all compilations since `open`."""
+        """Functions that were recompiled in steady state, or at the limit: these with all compilations since `open`."""
         counts, latest = compiled_again(self._steady, self._all)
         everything, of_all = compiled_again(self._all, self._all)
         for function in everything:
@@ -237,7 +230,7 @@ def _gpu() -> bool:
 
 
 def _first(reason: str) -> str:
-    """What was not possible and, where torch says so, why; not its hints."""
+    """A reason's first line and, where torch gives one, its explanation; not its hints."""
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
     if not lines:
         return "torch gave no reason"

@@ -1,4 +1,4 @@
-"""Which functions the compiler compiled again, and the guard that made it."""
+"""Which functions the compiler recompiled, and the guard that failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gobrrr.observe.live.watches.lines import function, spelled
 
 
 class Code(NamedTuple):
-    """A function that was compiled, as the compiler's records name it."""
+    """A compiled function, as the compiler's records name it; `first` is its first line."""
 
     name: str
     file: str
@@ -21,37 +21,38 @@ class Code(NamedTuple):
 
     @property
     def line(self) -> str | None:
-        """Its line, where it is the user's own."""
+        """Its first line, where the function is the user's own; else None."""
         return spelled(self.file, self.first, self.name) if is_users(self.file) else None
 
 
 def compiled_again(some: Iterable[Any], everything: Iterable[Any]) -> tuple[Counter[Code], dict[Code, str]]:
-    """For each function that `some` records compile again: how often, and the failed guard of the last time.
+    """For each function that the records `some` compile again: how often, and the guard that failed last.
 
-    The record of a compilation that was given up names no function: the records of `everything` with its number do.
+    The record of a compilation that was given up names no function. The records of `everything` with the same number
+    name it.
     """
     frames: dict[str, Code] = {}
-    for one in everything:
-        if one.co_name and one.co_filename:
-            frames[_frame(one)] = Code(one.co_name, one.co_filename, one.co_firstlineno or 0)
+    for record in everything:
+        if record.co_name and record.co_filename:
+            frames[_frame(record)] = Code(record.co_name, record.co_filename, record.co_firstlineno or 0)
     counts: Counter[Code] = Counter()
     latest: dict[Code, str] = {}
-    for one in some:
-        code = frames.get(_frame(one))
-        if code is None or one.is_forward is False or not _again(one):
+    for record in some:
+        code = frames.get(_frame(record))
+        if code is None or record.is_forward is False or not _again(record):
             continue
         counts[code] += 1
-        latest[code] = getattr(one, "recompile_reason", None) or _failed(code)
+        latest[code] = getattr(record, "recompile_reason", None) or _failed(code)
     return counts, latest
 
 
 def named(code: Code) -> str:
-    """The function's name as the program has it."""
+    """The function's name in the program's source."""
     return function(code.name)
 
 
 def limit_line(code: Code) -> str:
-    """How the compiler's warning spells a function that it gives up."""
+    """How the compiler's warning of its recompile limit spells a function."""
     return f"'{code.name}' ({code.file}:{code.first})"
 
 
@@ -60,24 +61,24 @@ def guard(reason: str) -> str:
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
     if not lines:
         return ""
-    told = re.sub(r"^\S+/\d+: ", "", lines[0])
-    return re.sub(r"\s+", " ", told.split(" (HINT:")[0]).strip()
+    condition = re.sub(r"^\S+/\d+: ", "", lines[0])
+    return re.sub(r"\s+", " ", condition.split(" (HINT:")[0]).strip()
 
 
-def _frame(one: Any) -> str:
+def _frame(record: Any) -> str:
     """A record's number without that of the attempt: "3/1" is the second compilation of the fourth function."""
-    return str(one.compile_id).rpartition("/")[0]
+    return str(record.compile_id).rpartition("/")[0]
 
 
-def _again(one: Any) -> bool:
-    attempt = str(one.compile_id).rpartition("/")[2].partition("_")[0]
-    return bool(getattr(one, "recompile_reason", None)) or (attempt.isdigit() and int(attempt) > 0)
+def _again(record: Any) -> bool:
+    attempt = str(record.compile_id).rpartition("/")[2].partition("_")[0]
+    return bool(getattr(record, "recompile_reason", None)) or (attempt.isdigit() and int(attempt) > 0)
 
 
 def _failed(code: Code) -> str:
-    """The guard that failed last, from the compiler's own list: records hold none before torch 2.7."""
+    """The guard that failed last, from the compiler's own list: before torch 2.7 the records have none."""
     failures = getattr(sys.modules.get("torch._dynamo.utils"), "guard_failures", {})
-    for one, reasons in list(failures.items()):
-        if reasons and (one.co_name, one.co_filename, one.co_firstlineno) == tuple(code):
+    for failed, reasons in list(failures.items()):
+        if reasons and (failed.co_name, failed.co_filename, failed.co_firstlineno) == tuple(code):
             return str(reasons[-1])
     return ""

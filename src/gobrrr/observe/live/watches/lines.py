@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from traceback import FrameSummary
 from types import FrameType
 
@@ -13,17 +13,25 @@ from gobrrr.observe.installed import is_users
 from gobrrr.observe.static.sites import DEEPEST
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
+"""The compiler's name for the rest of a function after a graph break."""
 
 
 def function(name: str) -> str:
-    """A function's name as the program has it: the compiler renames what it resumes after a graph break."""
-    found = _RESUMED.match(name)
-    return found[1] if found else name
+    """A function's name in the program's source: the compiler renames what it resumes after a graph break."""
+    match = _RESUMED.match(name)
+    return match[1] if match else name
 
 
 def spelled(file: str, line: int | None, name: str) -> str:
     """The spelling of a line."""
     return f"{file}({line or 0}): {function(name)}"
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """This frame, then the frames that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -37,12 +45,12 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 def user_line(frame: FrameType | None) -> str | None:
     """The innermost line of the user's own code, from `frame` outwards."""
-    found = user_frame(frame)
-    return None if found is None else spelled(found.f_code.co_filename, found.f_lineno, found.f_code.co_name)
+    users = user_frame(frame)
+    return None if users is None else spelled(users.f_code.co_filename, users.f_lineno, users.f_code.co_name)
 
 
 def of_stack(stack: Iterable[FrameSummary]) -> str | None:
-    """The innermost line of the user's own code in a stack that was written down, outermost frame first."""
+    """The innermost line of the user's own code in a recorded stack, whose outermost frame comes first."""
     for summary in reversed(list(stack)):
         if is_users(summary.filename):
             return spelled(summary.filename, summary.lineno, summary.name)
@@ -50,15 +58,20 @@ def of_stack(stack: Iterable[FrameSummary]) -> str | None:
 
 
 def within(file: str | None, line: int | None) -> str | None:
-    """A line that is only known by its number, with the function that it is in; None where it is not the user's."""
+    """A line with the function that it is in, read from the source; None where it is not the user's."""
     if not file or not line or not is_users(file):
         return None
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return spelled(file, line, "<module>")
+    return spelled(file, line, function_at(tree, line))
+
+
+def function_at(tree: ast.Module, line: int) -> str:
+    """The name of the innermost function that holds a line; "<module>" for none."""
     name = "<module>"
     for node in ast.walk(tree):  # outer functions before those within them
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or 0):
             name = node.name
-    return spelled(file, line, name)
+    return name

@@ -10,20 +10,21 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Memory
+from gobrrr.observe.live.clock import on_gpu
 from gobrrr.system import cgroup
 
 STATUS = Path("/proc/self/status")
-_KIB = 1024  # /proc counts in "kB", and means this
+_KIB = 1024  # what /proc calls "kB"
 Stats = Callable[[], Mapping[str, Any]]
 
 
 class MemoryWatch:
     """The allocator's counts over the window on a GPU, this process's growth since `open` on a CPU.
 
-    `peak_bytes` on a GPU is the most that tensors held since the program began, or since it last reset the figure
-    itself: resetting it here would take the figure from the program. So warm-up, which holds the compiler's tuning, may
-    be in it. `mallocs` and `frees` are None where torch does not count them, `retries` are allocations that only went
-    through after the cache was emptied.
+    `peak_bytes` on a GPU is the most that tensors held since the program began, or since the program itself last reset
+    the figure: resetting it here would take it from the program. So it may include warm-up, with the compiler's tuning.
+    `mallocs` and `frees` are None where torch does not count them. `retries` are allocations that only succeeded after
+    the cache was emptied.
     """
 
     def __init__(
@@ -48,14 +49,14 @@ class MemoryWatch:
         self._resident, self._highest = self._line("VmRSS"), self._line("VmHWM")
 
     def window_begins(self) -> None:
-        """The allocator's calls count from here on."""
+        """Count the allocator's calls from here on."""
         self._before = self._gpu()
 
     def step(self, index: int) -> None:
-        """Nothing: the allocator counts."""
+        """Does nothing: the allocator counts."""
 
     def window_ends(self, steps: int) -> None:
-        """Read all there is."""
+        """Read everything."""
         after = self._gpu()
         if after is None:
             self._record = self._process()
@@ -64,9 +65,9 @@ class MemoryWatch:
             peak_bytes=after.get("allocated_bytes.all.peak"),
             reserved_bytes=after.get("reserved_bytes.all.peak"),
             capacity_bytes=self._capacity if self._capacity is not None else _device_bytes(),
-            mallocs=self._a_step("num_device_alloc", after, steps),
-            frees=self._a_step("num_device_free", after, steps),
-            retries=self._a_step("num_alloc_retries", after, steps),
+            mallocs=self._per_step("num_device_alloc", after, steps),
+            frees=self._per_step("num_device_free", after, steps),
+            retries=self._per_step("num_alloc_retries", after, steps),
         )
 
     def close(self) -> None:
@@ -79,23 +80,22 @@ class MemoryWatch:
     def _gpu(self) -> Mapping[str, Any] | None:
         if self._stats is not None:
             return self._stats()
-        if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-            return None
-        return dict(torch.cuda.memory_stats())
+        return dict(torch.cuda.memory_stats()) if on_gpu() else None
 
-    def _a_step(self, name: str, after: Mapping[str, Any], steps: int) -> float | None:
+    def _per_step(self, name: str, after: Mapping[str, Any], steps: int) -> float | None:
         if self._before is None or name not in after or name not in self._before or not steps:
             return None
         return float(after[name] - self._before[name]) / steps
 
     def _process(self) -> Memory:
-        """The growth is known where the process became larger than ever; a peak before `open` hides a smaller one."""
+        """The growth is known only where the process became larger than ever before."""
         highest = self._line("VmHWM")
         grown = None
         if highest is not None and self._highest is not None and self._resident is not None:
             grown = highest - self._resident if highest > self._highest else None
-        limits = [one for one in (self._capacity or _physical(), cgroup.memory_limit(*self._group)) if one is not None]
-        return Memory(peak_bytes=grown, capacity_bytes=min(limits, default=None))
+        limits = (self._capacity or _physical(), cgroup.memory_limit(*self._group))
+        least = min((limit for limit in limits if limit is not None), default=None)
+        return Memory(peak_bytes=grown, capacity_bytes=least)
 
     def _line(self, name: str) -> int | None:
         try:

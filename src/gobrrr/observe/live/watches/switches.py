@@ -1,4 +1,4 @@
-"""Settings that cost or give time: what torch, Python and the environment are set to while the steps run."""
+"""Settings that cost or save time: those of torch, Python and the environment while the steps run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Switches
+from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.live.watches.calls_in_source import call_in_source
 from gobrrr.observe.live.watches.lines import user_line
 from gobrrr.observe.live.watches.tools import STATUS, debugger, monitoring, named
@@ -20,16 +21,17 @@ from gobrrr.observe.live.watches.variables import slowing
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING")
 
 ANOMALY = ("set_detect_anomaly", "detect_anomaly", "set_anomaly_enabled")
-"""What switches anomaly detection on."""
+"""torch's functions that switch anomaly detection on."""
 
 DETERMINISTIC = "use_deterministic_algorithms"
+"""torch's function that switches deterministic algorithms on."""
 
 
 class SwitchWatch:
-    """Reads the settings at both ends of the window: what is on at either end was on in steps.
+    """Reads the settings at both ends of the window: a setting that is on at either end was on in some steps.
 
-    Anomaly detection may be on within a step only (`with torch.autograd.detect_anomaly():`). All its forms go through
-    `torch.set_anomaly_enabled`, which is replaced until `close` by one that takes note, of the program's line as well.
+    Anomaly detection may be on only within a step (`with torch.autograd.detect_anomaly():`). All its forms call
+    `torch.set_anomaly_enabled`, which is replaced until `close` by one that also notes the program's line.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ, status: Path = STATUS) -> None:
@@ -44,7 +46,7 @@ class SwitchWatch:
         self._read: list[Switches] = []
 
     def open(self) -> None:
-        """Take note of anomaly detection from here on."""
+        """Note anomaly detection from here on."""
         if self._plain is not None:
             return
         self._plain = plain = torch.set_anomaly_enabled
@@ -66,7 +68,7 @@ class SwitchWatch:
         self._read.append(self._now())
 
     def step(self, index: int) -> None:
-        """Nothing: settings do not change from one step to the next."""
+        """Does nothing: settings do not change from one step to the next."""
 
     def window_ends(self, steps: int) -> None:
         """Read what is set by now."""
@@ -75,14 +77,14 @@ class SwitchWatch:
         self._in_window = False
 
     def close(self) -> None:
-        """Give torch its function back, unless somebody else has replaced it since."""
+        """Restore torch's function, unless somebody else has replaced it since."""
         self._in_window = False
         if self._plain is not None and torch.set_anomaly_enabled is self._noting:
             torch.set_anomaly_enabled = self._plain
         self._plain = None
 
     def found(self) -> Switches | None:
-        """What was set; where both ends of the window differ, what costs time counts as on."""
+        """The settings; where the two ends of the window differ, what costs time counts as on."""
         if not self._read:
             return None
         first, last = self._read[0], self._read[-1]
@@ -116,7 +118,7 @@ class SwitchWatch:
             anomaly_checks_nan=anomaly and bool(torch.is_anomaly_check_nan_enabled()),
             launch_blocking=any(self._environment.get(name, "0") not in ("", "0") for name in _BLOCKING),
             deterministic=bool(torch.are_deterministic_algorithms_enabled()),
-            sync_debug=_sync_debug(),
+            sync_debug=on_gpu() and bool(torch.cuda.get_sync_debug_mode()),  # which would start CUDA itself
             tracer=named(sys.gettrace()),
             profiler=named(sys.getprofile()),
             monitoring=monitoring(),
@@ -132,7 +134,7 @@ class SwitchWatch:
 
 @dataclass(frozen=True)
 class Precision:
-    """How float32 products are computed: "highest", "high" or "medium"; on a GPU in TF32 or not. None: not told."""
+    """How float32 products are computed: "highest", "high" or "medium"; on a GPU in TF32 or not. None: not known."""
 
     name: str | None = None
     matmul: bool | None = None
@@ -155,13 +157,6 @@ class Precision:
 
 
 def _of(matmul: str, conv: str, onednn: str) -> Precision:
-    """From what holds for cuBLAS, cuDNN and oneDNN; "medium" is bfloat16 products, which only oneDNN has."""
+    """From the settings of cuBLAS, cuDNN and oneDNN; "medium" is bfloat16 products, which only oneDNN has."""
     name = "medium" if onednn == "bf16" else "high" if "tf32" in (matmul, onednn) else "highest"
     return Precision(name, matmul == "tf32", conv == "tf32")
-
-
-def _sync_debug() -> bool:
-    """Whether torch warns of each wait for the GPU; asking would start CUDA where the program has not."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return False
-    return bool(torch.cuda.get_sync_debug_mode())

@@ -1,4 +1,4 @@
-"""Lines that make the host wait for the GPU in one step: torch's own warnings of them, and waits that are asked for."""
+"""Lines that make the host wait for the GPU in one step: by torch's warnings, and by the program's explicit waits."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ import torch
 from gobrrr.model.live import HostSync
 from gobrrr.observe.installed import Owner, owner
 from gobrrr.observe.live.watches.lines import spelled, user_frame
+from gobrrr.observe.live.watches.sync_mode import set_sync_mode
 
 _SYNC = "called a synchronizing"  # "... CUDA operation": c10/cuda/CUDAFunctions.cpp
-_PROTOTYPE = "Synchronization debug mode"
-_OURS = f"({_SYNC}|{_PROTOTYPE})"
 _WARN = 1
 LONGEST = 80
-"""Characters of a source line that are kept."""
+"""Characters of a source line that are kept; chosen."""
 
 
 class SyncWatch:
-    """Open for one step, it counts by the user's line what makes the host wait.
+    """Counts, in one step, how often each line of the user makes the host wait.
 
-    torch warns in C++ while the line that waited is still on the stack, in a backward pass at the call of `backward`.
-    `torch.cuda.synchronize`, `Event.synchronize` and `Stream.synchronize` do not warn and are replaced until `close`;
-    a program that imported `synchronize` by name before calls the plain one. torch's warnings do not cover collectives
-    and sparse tensors. The program's warnings are shown as ever.
+    torch warns in C++ while the line that waited is still on the stack; in a backward pass that is the call of
+    `backward`. `torch.cuda.synchronize`, `Event.synchronize` and `Stream.synchronize` do not warn, so they are replaced
+    until `close`. A program that imported `synchronize` by name before calls the original, which is not counted. torch
+    does not warn of collectives and sparse tensors. The program's own warnings are shown as usual.
     """
 
     def __init__(self) -> None:
@@ -43,86 +42,86 @@ class SyncWatch:
         self._counted = False
 
     def open(self) -> None:
-        """Warn of waits, and take the warnings."""
+        """Make torch warn of waits, and receive the warnings."""
         if self._restore:
             return
         self._put(warnings, "_showwarnmsg", self._show)
         self._take_warnings()
-        for home, what in _homes():
-            plain = getattr(home, "synchronize", None)
-            if plain is not None:
-                self._put(home, "synchronize", self._counting(plain, what))
+        for owner_of_wait, what in _with_synchronize():
+            original = getattr(owner_of_wait, "synchronize", None)
+            if original is not None:
+                self._put(owner_of_wait, "synchronize", self._counting(original, what))
         if torch.cuda.is_available():
             self._mode = int(torch.cuda.get_sync_debug_mode())
-            torch.cuda.set_sync_debug_mode(_WARN)
+            set_sync_mode(_WARN)
 
     def close(self) -> None:
-        """The mode, the filters and the functions are what they were, where the program did not change them since."""
+        """Restore the mode, the filters and the functions, except those that the program has changed since."""
         if self._mode is not None:
             if torch.cuda.get_sync_debug_mode() == _WARN:
-                torch.cuda.set_sync_debug_mode(self._mode)
+                set_sync_mode(self._mode)
             self._mode = None
         filters: list[Any] = warnings.filters  # type: ignore[assignment]
-        if self._filter is not None and any(one is self._filter for one in filters):
-            del filters[next(at for at, one in enumerate(filters) if one is self._filter)]
+        at = next((at for at, entry in enumerate(filters) if entry is self._filter), None)
+        if at is not None:
+            del filters[at]
         self._filter = None
         while self._restore:
-            home, name, plain, ours = self._restore.pop()
-            if getattr(home, name, None) is ours:
-                setattr(home, name, plain)
+            target, name, original, replacement = self._restore.pop()
+            if getattr(target, name, None) is replacement:
+                setattr(target, name, original)
 
     def found(self, steps: int = 1) -> tuple[HostSync, ...]:
-        """The lines, most waits first, with how often each waited in a step."""
+        """The lines with the most waits first, each with its waits per step."""
         return tuple(
             HostSync(source=source, what=what, count=count / steps)
             for (source, what), count in self._counts.most_common()
         )
 
-    def _put(self, home: Any, name: str, ours: Any) -> None:
-        self._restore.append((home, name, getattr(home, name), ours))
-        setattr(home, name, ours)
+    def _put(self, target: Any, name: str, replacement: Any) -> None:
+        self._restore.append((target, name, getattr(target, name), replacement))
+        setattr(target, name, replacement)
 
     def _take_warnings(self) -> None:
         """Our filter first. Set past the module's functions, which would have it show the program's warnings again."""
-        self._filter = ("always", re.compile(_OURS, re.IGNORECASE), Warning, None, 0)
+        self._filter = ("always", re.compile(_SYNC, re.IGNORECASE), Warning, None, 0)
         filters: list[Any] = warnings.filters  # type: ignore[assignment]
         filters.insert(0, self._filter)
 
     def _show(self, message: Any) -> None:
-        text = str(message.message)
-        if text.startswith(_SYNC):
+        if str(message.message).startswith(_SYNC):
             if not self._counted:
                 self._count(sys._getframe(1), None)
-        elif not text.startswith(_PROTOTYPE):
-            plain = next(plain for home, name, plain, _ in self._restore if name == "_showwarnmsg")
-            plain(message)
+        else:
+            original = next(original for _, name, original, _ in self._restore if name == "_showwarnmsg")
+            original(message)
 
-    def _counting(self, plain: Any, what: str) -> Any:
+    def _counting(self, original: Any, what: str) -> Any:
         def waiting(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
             if owner(frame.f_code.co_filename) is not Owner.GOBRRR:
                 self._count(frame, what)
             counted, self._counted = self._counted, True  # a stream's wait warns as well
             try:
-                return plain(*args, **kwargs)
+                return original(*args, **kwargs)
             finally:
                 self._counted = counted
 
         return waiting
 
     def _count(self, frame: FrameType | None, what: str | None) -> None:
-        found = user_frame(frame)
-        if found is None:
+        caller = user_frame(frame)
+        if caller is None:
             self._counts["unknown", what or ""] += 1
             return
-        file, line = found.f_code.co_filename, found.f_lineno
+        file, line = caller.f_code.co_filename, caller.f_lineno
         if what is None:
             what = linecache.getline(file, line).strip()[:LONGEST]
-        self._counts[spelled(file, line, found.f_code.co_name), what] += 1
+        self._counts[spelled(file, line, caller.f_code.co_name), what] += 1
 
 
-def _homes() -> list[tuple[Any, str]]:
-    """What has a `synchronize`, and what it is called."""
+def _with_synchronize() -> list[tuple[Any, str]]:
+    """The modules and classes that have a `synchronize`, and its full name."""
     return [
         (torch.cuda, "torch.cuda.synchronize"),
         (torch.cuda.Event, "Event.synchronize"),
@@ -133,7 +132,7 @@ def _homes() -> list[tuple[Any, str]]:
 
 @contextmanager
 def looking() -> Iterator[SyncWatch]:
-    """A watch that is open within the block, for one step; everything is as it was afterwards."""
+    """A watch that is open within the block, for one step; restores everything afterwards."""
     watch = SyncWatch()
     try:
         watch.open()

@@ -17,9 +17,9 @@ _NOT_LOADERS = ("PoolWorker", "Manager")
 
 
 class ThreadWatch:
-    """Reads threads, processors and quota at the window's begin, and counts what the window cost in lost turns.
+    """Reads threads, processors and quota at the end of the window, and counts its involuntary context switches.
 
-    The load average is read at `open`: later it holds the program itself.
+    The load average is read at `open`: later it includes the program itself.
     """
 
     def __init__(self, system: System | None = None) -> None:
@@ -34,22 +34,22 @@ class ThreadWatch:
         self._load = self._system.load()
 
     def window_begins(self) -> None:
-        """Lost turns count from here on."""
+        """Count context switches from here on."""
         self._before = _involuntary()
         self._began = self._system.reading()
 
     def step(self, index: int) -> None:
-        """Nothing: the system counts."""
+        """Does nothing: the system counts."""
 
     def window_ends(self, steps: int) -> None:
-        """Read all there is; the loader's processes are running now."""
+        """Read everything now, while the loader's processes are running."""
         after, waits = _involuntary(), self._system.waits_ns()
         contention = None if self._began is None else self._system.since(self._began)
         began = {} if self._began is None else self._began.waits_ns
         waited = sum(max(ns - began.get(task, ns), 0) for task, ns in waits.items())
         lost = None if after is None or self._before is None or not steps else (after - self._before) / steps
         loaders = _loaders()
-        each = [one for one in map(self._system.threads_of, loaders) if one is not None]
+        worker_threads = [threads for threads in map(self._system.threads_of, loaders) if threads is not None]
         self._record = Threads(
             intra=int(torch.get_num_threads()),
             inter=int(torch.get_num_interop_threads()),
@@ -57,7 +57,7 @@ class ThreadWatch:
             quota=self._system.quota(),
             processors=os.cpu_count(),
             workers=len(loaders),
-            worker_threads=median(each) if each else None,
+            worker_threads=median(worker_threads) if worker_threads else None,
             load=self._load,
             involuntary_switches=lost,
             waited_ns=waited / steps if steps and waits else None,
@@ -73,7 +73,7 @@ class ThreadWatch:
 
 
 def _involuntary() -> int | None:
-    """Turns on a processor that all threads of this process lost to others."""
+    """The involuntary context switches of this process so far, all threads together."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -82,9 +82,9 @@ def _involuntary() -> int | None:
 
 
 def _loaders() -> list[int]:
-    """The processes that data loaders started, by what marks them: children of multiprocessing, as daemons.
+    """The worker processes of data loaders: the children of multiprocessing that are daemons.
 
-    multiprocessing.active_children would tell them too, but it also buries those that have ended.
+    Not by multiprocessing.active_children, which also joins those that have ended.
     """
     children: list[Any] = list(getattr(multiprocessing.process, "_children", ()))
     return [

@@ -1,4 +1,4 @@
-"""The observers of a live run together: one that fails is taken out, and what it watches was not observed."""
+"""The observers of a live run, called together. One that fails is dropped: what it watches counts as not observed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gobrrr.observe.live.watches.threads import ThreadWatch
 class Observer(Protocol):
     """Watches one thing while the program's steps run without the profiler, at almost no cost to them.
 
-    The calls come in this order, each from the thread that runs the steps; after an exception only `close` and `found`
-    do. None of them raises for something that this torch or this system does not offer: what is missing is None.
+    Its methods are called in this order, each from the thread that runs the steps; after an exception only `close` and
+    `found` are. None raises for what this torch or this system does not offer: what is missing is None.
     """
 
     def open(self) -> None:
@@ -33,21 +33,21 @@ class Observer(Protocol):
         """Step `index` of the window, counted from 0, has ended. Takes well under 2 us."""
 
     def window_ends(self, steps: int) -> None:
-        """The window is over, after `steps` steps. What takes longer is done here."""
+        """The window is over, after `steps` steps. Slow work is done here."""
 
     def close(self) -> None:
-        """Everything is as it was before `open`, what the program itself changed since left alone. Idempotent."""
+        """Restore everything that `open` changed, unless the program has changed it since. Idempotent."""
 
     def found(self) -> msgspec.Struct | None:
         """The record of model/live.py; None where there was nothing to look at, or no window."""
 
 
 class Watches:
-    """What an `Observer` can be told, told to all of them. `remarks`: which ones failed."""
+    """Calls each method on all observers. `remarks`: which observers failed."""
 
     def __init__(self) -> None:
         self.compiler = CompilerWatch()
-        self._each: dict[str, Observer] = {
+        self._observers: dict[str, Observer] = {
             "collector": CollectorWatch(),
             "compiled": self.compiler,
             "switches": SwitchWatch(),
@@ -57,7 +57,7 @@ class Watches:
         self.remarks: list[str] = []
 
     def open(self) -> None:
-        """Hooks in place."""
+        """Put the hooks in place."""
         self._tell(lambda observer: observer.open())
 
     def window_begins(self) -> None:
@@ -73,32 +73,25 @@ class Watches:
         self._tell(lambda observer: observer.window_ends(steps))
 
     def close(self) -> None:
-        """Everything is as it was."""
+        """Restore everything."""
         self._tell(lambda observer: observer.close())
 
     def found(self) -> dict[str, Any]:
         """The records, by the field of `Live` that they are for."""
-        records: dict[str, Any] = {}
+        return self._tell(lambda observer: observer.found())
 
-        def ask(name: str, one: Observer) -> None:
-            records[name] = one.found()
-
-        for name, observer in list(self._each.items()):
-            self._guard(name, observer, lambda watch, name=name: ask(name, watch))  # type: ignore[misc]
-        return records
-
-    def _tell(self, what: Callable[[Observer], None]) -> None:
-        for name, observer in list(self._each.items()):
-            self._guard(name, observer, what)
-
-    def _guard(self, name: str, observer: Observer, what: Callable[[Observer], None]) -> None:
-        try:
-            what(observer)
-        except Exception as error:
-            del self._each[name]
-            with suppress(Exception):
-                observer.close()
-            self.remarks.append(f"{WORDS[name]} {failed(name, error)}")
+    def _tell(self, what: Callable[[Observer], Any]) -> dict[str, Any]:
+        """What each observer answers, without those that fail."""
+        answers: dict[str, Any] = {}
+        for name, observer in list(self._observers.items()):
+            try:
+                answers[name] = what(observer)
+            except Exception as error:
+                del self._observers[name]
+                with suppress(Exception):
+                    observer.close()
+                self.remarks.append(f"{WORDS[name]} {failed(name, error)}")
+        return answers
 
 
 WORDS = {
@@ -108,3 +101,4 @@ WORDS = {
     "threads": "the threads",
     "memory": "the memory",
 }
+"""What each observer watches, in the words of a note."""

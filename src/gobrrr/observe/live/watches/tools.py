@@ -1,4 +1,4 @@
-"""Who looks over the program's shoulder: debuggers, tracers, profilers, coverage."""
+"""Other tools that watch the program: debuggers, tracers, profilers, coverage."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _KNOWN = {
     "bdb": "pdb",
 }
 _TOOLS = 6
-"""Tools that sys.monitoring has room for."""
+"""How many tools sys.monitoring has room for (PEP 669)."""
 
 
 def named(hook: Any) -> str | None:
-    """The package that a trace or profile function belongs to, as its users call it; None for no hook, and for ours."""
+    """The package of a trace or profile function, by the name that its users know; None for no hook, and for ours."""
     if hook is None:
         return None
-    owner = getattr(hook, "__self__", None)  # a method: the class of its object says more than where it was written
-    for one in (hook, owner, type(owner) if owner is not None else None, type(hook)):
-        module = getattr(one, "__module__", None)
+    owner = getattr(hook, "__self__", None)  # of a method: the class of its object says more than where it was written
+    for candidate in (hook, owner, type(owner) if owner is not None else None, type(hook)):
+        module = getattr(candidate, "__module__", None)
         if isinstance(module, str) and module not in ("builtins", "types", ""):
             top = module.partition(".")[0]
             if top == "gobrrr":
@@ -35,19 +35,17 @@ def named(hook: Any) -> str | None:
 
 def monitoring() -> tuple[str, ...]:
     """Tools that have registered with sys.monitoring and want events; none before Python 3.12."""
-    home = getattr(sys, "monitoring", None)
-    if home is None:
+    registry = getattr(sys, "monitoring", None)
+    if registry is None:
         return ()
-    found = []
-    for number in range(_TOOLS):
-        name = home.get_tool(number)
-        if name not in (None, "gobrrr") and home.get_events(number):
-            found.append(str(name))
-    return tuple(found)
+    names = [registry.get_tool(number) for number in range(_TOOLS)]
+    return tuple(
+        str(name) for number, name in enumerate(names) if name not in (None, "gobrrr") and registry.get_events(number)
+    )
 
 
 def debugger(status: Path = STATUS) -> str | None:
-    """What is attached to this process: a Python debugger that is connected, or a native one (gdb, strace)."""
+    """The debugger that is attached to this process: a connected Python debugger, or a native one (gdb, strace)."""
     debugpy = sys.modules.get("debugpy")
     connected = getattr(debugpy, "is_client_connected", None)
     if connected is not None and connected():
@@ -60,7 +58,7 @@ def debugger(status: Path = STATUS) -> str | None:
 
 
 def _native(status: Path) -> str | None:
-    """The process that traces this one, by Linux's own account."""
+    """The process that traces this one, according to Linux."""
     try:
         lines = status.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

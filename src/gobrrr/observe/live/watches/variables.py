@@ -22,7 +22,7 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 
 
 SLOW: Mapping[str, Callable[[str], bool]] = {
-    # each kernel is waited for
+    # the host waits for each kernel
     "CUDA_LAUNCH_BLOCKING": _on,
     "HIP_LAUNCH_BLOCKING": _on,
     "AMD_SERIALIZE_KERNEL": _on,
@@ -33,19 +33,19 @@ SLOW: Mapping[str, Callable[[str], bool]] = {
     # slower matrix products
     "NVIDIA_TF32_OVERRIDE": _one_of("0"),
     "CUBLAS_WORKSPACE_CONFIG": _one_of(":16:8"),
-    # collectives that are checked, waited for or written down
+    # collectives that are checked, blocking or logged
     "NCCL_DEBUG": _one_of("info", "trace"),
     "NCCL_BLOCKING_WAIT": _on,
     "TORCH_NCCL_BLOCKING_WAIT": _on,
     "TORCH_DISTRIBUTED_DEBUG": _one_of("info", "detail"),
-    # a compiler that is off, or writes down what it does
+    # a compiler that is off, or logs what it does
     "TORCH_COMPILE_DISABLE": _on,
     "TORCHDYNAMO_DISABLE": _on,
     "PYTORCH_JIT": _one_of("0"),
     "TORCH_COMPILE_DEBUG": _on,
     "TORCH_LOGS": _any_text,
     "TORCH_TRACE": _any_text,
-    # libraries that write a line a call
+    # libraries that log each call
     "TORCH_SHOW_CPP_STACKTRACES": _on,
     "TORCH_CPP_LOG_LEVEL": _one_of("info", "0"),
     "TORCH_SHOW_DISPATCH_TRACE": _on,
@@ -65,10 +65,11 @@ SLOW: Mapping[str, Callable[[str], bool]] = {
     # a tool loaded into every CUDA program
     "CUDA_INJECTION64_PATH": _any_text,
 }
+"""For each variable, whether a value of it slows the program down."""
 
 
 def slowing(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The variables of `environment` that slow the program down, as they are set."""
+    """The variables of `environment` that slow the program down, with their values."""
     return tuple(
         (name, environment[name]) for name, slow in SLOW.items() if name in environment and slow(environment[name])
     )
