@@ -43,7 +43,7 @@ from bench.calibration_other import samples as other_samples
 from bench.predicted_ways import Told, foretold
 from bench.stored_profile import unpack
 from gobrrr.analysis.replay.fitted import Fitted, LeftOut, fitted
-from gobrrr.analysis.replay.predictive import Replayed, predicted
+from gobrrr.analysis.replay.predictive import ReplayedSaving, predicted
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
 from gobrrr.trials.sets import JOINED, SEVERAL
@@ -79,7 +79,7 @@ class Point:
     measured: float
     spread: float
     verdict: str
-    replayed: Replayed | None
+    replayed: ReplayedSaving | None
 
     @property
     def replay(self) -> Interval | None:
@@ -252,7 +252,7 @@ def summary(points: Sequence[Point]) -> list[str]:
 def write_points(path: Path, points: Sequence[Point], final: bool = False, others: Sequence[Sample] = ()) -> None:
     """Every point as a row of a CSV file, with what the replay says of it and what is predicted."""
     names = [field.name for field in fields(Point) if field.name != "replayed"]
-    of_replay = [field.name for field in fields(Replayed)]
+    of_replay = [field.name for field in fields(ReplayedSaving)]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*names, *of_replay, *(f"shown_{field}" for field in Interval._fields)])

@@ -18,7 +18,7 @@ from bench.calibration_fit import NOISY
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import launch_call_ns, path_of
 from gobrrr.analysis.host.waits import inner_waits
-from gobrrr.analysis.replay.fitted import Constant
+from gobrrr.analysis.replay.fitted import FittedConstant
 from gobrrr.analysis.replay.what_if import host_of
 from gobrrr.analysis.savings.compiled import compilable, issued, left_by_fusion
 from gobrrr.treatments.bf16_autocast import casts_of
@@ -76,7 +76,7 @@ def _operands(evidence: Evidence) -> float:
     return float(np.array(casts_of(evidence) or [0])[evidence.calls.group].sum()) / evidence.steps.count
 
 
-def constants(said: Iterable[Implied]) -> list[Constant]:
+def constants(said: Iterable[Implied]) -> list[FittedConstant]:
     """The constants: the launch's of compiled code from inference, whose guards are few; the guards' from the rest."""
     by_name: dict[str, list[Implied]] = {}
     for hint in said:
@@ -94,16 +94,16 @@ def constants(said: Iterable[Implied]) -> list[Constant]:
     return [*made, _constant("host launch", [hint.calls for hint in by_name["host"]], at=0.9)]
 
 
-def _constant(name: str, values: Sequence[float], at: float = 0.5) -> Constant:
+def _constant(name: str, values: Sequence[float], at: float = 0.5) -> FittedConstant:
     """A quantile of what single steps say."""
     least, value, most = (float(value) for value in np.quantile(values, (0.25, at, 0.75)))
-    return Constant(
+    return FittedConstant(
         name=name, value=round(value, 2), unit="launch calls", points=len(values), low=round(min(values), 2),
         high=round(max(values), 2), quantile=at, quarters=(round(least, 2), round(most, 2)),
     )  # fmt: skip
 
 
-def _each(name: str, said: Sequence[Implied]) -> Constant:
+def _each(name: str, said: Sequence[Implied]) -> FittedConstant:
     """What a thing needs, by least absolute deviations of what all things of a step need."""
     ordered = sorted(said, key=lambda hint: hint.calls / hint.things)
     each = [hint.calls / hint.things for hint in ordered]
@@ -112,7 +112,7 @@ def _each(name: str, said: Sequence[Implied]) -> Constant:
     return replace(_constant(name, each), value=value, quarters=(least, most))
 
 
-def _at_most(name: str, said: Sequence[Implied]) -> Constant:
+def _at_most(name: str, said: Sequence[Implied]) -> FittedConstant:
     """The quantiles, with the steps that only tell what the host needs at most (Kaplan and Meier 1958, from above)."""
     exact = [hint.calls for hint in said if not hint.at_most]
     least, value, most = (_from_above(said, at, min(exact)) for at in (0.25, 0.5, 0.75))

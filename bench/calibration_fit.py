@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from gobrrr.analysis.replay.fitted import LeftOut, Spread
-from gobrrr.analysis.replay.predictive import Replayed, predicted
+from gobrrr.analysis.replay.fitted import LeftOut, ResidualSpread
+from gobrrr.analysis.replay.predictive import ReplayedSaving, predicted
 
 DRAWN = 3.0
 NOISY = 0.3
@@ -40,7 +40,7 @@ class Sample:
     """A change that was replayed and measured: shares of the step. `workload`: what is left out as a whole."""
 
     workload: str
-    replayed: Replayed
+    replayed: ReplayedSaving
     measured: float
     spread: float = 0.0
 
@@ -71,10 +71,10 @@ class Interval(NamedTuple):
         return self.high - self.low + 2 / DOUBT * outside
 
 
-def spreads(samples: Sequence[Sample], levels: Levels) -> list[Spread]:
+def spreads(samples: Sequence[Sample], levels: Levels) -> list[ResidualSpread]:
     """The quantiles of each group that has points."""
     telling = [sample for sample in samples if sample.spread <= NOISY]
-    made: list[Spread] = []
+    made: list[ResidualSpread] = []
     for device in sorted({sample.replayed.device for sample in telling}):
         mine = [sample for sample in telling if sample.replayed.device == device]
         every = _group(mine, (device, ""), levels, None)
@@ -85,7 +85,9 @@ def spreads(samples: Sequence[Sample], levels: Levels) -> list[Spread]:
     return made
 
 
-def _group(mine: Sequence[Sample], key: tuple[str, str], levels: Levels, around: Spread | None) -> Spread:
+def _group(
+    mine: Sequence[Sample], key: tuple[str, str], levels: Levels, around: ResidualSpread | None
+) -> ResidualSpread:
     residuals = [sample.residual for sample in mine]
     found = np.quantile(residuals, levels)
     count = len({sample.workload for sample in mine})
@@ -93,7 +95,7 @@ def _group(mine: Sequence[Sample], key: tuple[str, str], levels: Levels, around:
         outer = np.array([around.low, around.middle, around.high])
         found = (count * found + DRAWN * outer) / (count + DRAWN)
     low, middle, high = (round(float(value), 4) for value in found)
-    return Spread(
+    return ResidualSpread(
         device=key[0], mechanism=key[1], points=len(mine), workloads=count, low=low, middle=middle,
         high=high, least=round(min(residuals), 4), most=round(max(residuals), 4),
     )  # fmt: skip
@@ -124,7 +126,7 @@ def judged(intervals: Sequence[Interval], measured: Sequence[float]) -> LeftOut:
 class Fit:
     """The quantiles, their levels, and each sample's interval without its workload."""
 
-    spreads: list[Spread]
+    spreads: list[ResidualSpread]
     levels: Levels
     intervals: list[Interval]
 
@@ -147,5 +149,5 @@ def fit(bench: Sequence[Sample], others: Sequence[Sample] = ()) -> Fit:
     return Fit(made, levels, intervals)
 
 
-def _within(replayed: Replayed, group: Spread) -> bool:
+def _within(replayed: ReplayedSaving, group: ResidualSpread) -> bool:
     return replayed.device == group.device and group.mechanism in ("", replayed.mechanism)

@@ -13,9 +13,9 @@ from pathlib import Path
 from bench.calibration_fit import Sample
 from bench.pair_data import Pair, pairs
 from bench.pairs import TUNED, profile_of
-from gobrrr.analysis.replay.predictive import Replayed, mechanism_of
+from gobrrr.analysis.replay.predictive import ReplayedSaving, mechanism_of
 from gobrrr.doors import pipeline
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.treatments.framework.seats import seats
 from gobrrr.treatments.framework.together import Combiner
 
@@ -37,11 +37,11 @@ def of_pairs() -> Iterator[Sample]:
             yield Sample(pair.name, replayed, 1 - fixed / faulty)
 
 
-def _replayed(pair: Pair) -> Replayed | None:
+def _replayed(pair: Pair) -> ReplayedSaving | None:
     examined = pipeline.examine(profile_of(pair))
     if examined.evidence is None or not examined.evidence.replayable:
         return None
-    planned = seats(examined.ranks, pair.treatments, Parts())
+    planned = seats(examined.ranks, pair.treatments, GuardedParts())
     combiner = Combiner(planned, examined.diagnosis.unprofiled_wall_ns)
     return combiner.replayed(pair.treatments) if combiner.seats[0].plans else None
 
@@ -54,7 +54,7 @@ def of_cases(path: Path = CASES) -> Iterator[Sample]:
             continue
         treatment, low, high = faulty["promised_ns"][0]
         low, high = (min(ns / 1e6 / faulty["wall_ms"], 1.0) for ns in (low, high))
-        replayed = Replayed(
+        replayed = ReplayedSaving(
             expected=(low + high) / 2, low=low, high=high, touched=high, mechanism=mechanism_of([treatment]),
             device="cpu",
         )  # fmt: skip

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import op_table, pages
-from gobrrr.analysis.pricing.expected import Parts, kind_of, parts_of
+from gobrrr.analysis.pricing.expected import TimeParts, kind_of, parts_of
 from gobrrr.cost import price
 from gobrrr.hardware import find
-from gobrrr.hardware.efficiency import Efficiency, Kind, Share, keys
+from gobrrr.hardware.efficiency import Efficiency, Share, ShareKey, keys
 
 OPS, MODELS, MACHINE = (pages.RESULTS / name for name in ("h100_ops.json", "h100_models.json", "machine_h100.json"))
 TARGET = pages.ROOT / "src" / "gobrrr" / "hardware" / "data" / "efficiency.json"
@@ -44,8 +44,8 @@ class Point:
     """One measured kind of call: `weight` grows slowly with its time, since long calls decide a step."""
 
     model: str
-    kind: Kind
-    parts: Parts
+    kind: ShareKey
+    parts: TimeParts
     ns: float
     kernels: int
     weight: float

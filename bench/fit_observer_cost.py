@@ -40,17 +40,17 @@ from gobrrr.analysis.budget.lead import running
 from gobrrr.analysis.events.host_record import host_record
 from gobrrr.analysis.events.links import Links, link
 from gobrrr.analysis.events.observer import DEFAULT_COST, LEFT_FACTOR, STACKS_COST, ObserverCost, observer_cost
-from gobrrr.analysis.events.steps import Steps, find_steps, steady
+from gobrrr.analysis.events.steps import StepWindow, find_steps, steady
 from gobrrr.analysis.replay.graph import graph_of, host_needs
 from gobrrr.analysis.replay.simulator import replayed
 from gobrrr.hardware.ceilings import machine_of
-from gobrrr.hardware.measure import Bench, Device, need_torch
+from gobrrr.hardware.measure import CallTimer, Device, need_torch
 from gobrrr.hardware.measure.observer import measure_observer, recording
 from gobrrr.hardware.measure.settings import preserved
 from gobrrr.model.diagnosis import Wall
 from gobrrr.model.events import EventTable
 from gobrrr.model.machine import Machine, ObserverCosts, RecordingCost
-from gobrrr.model.measured import Entry, Measurement
+from gobrrr.model.measured import MeasuredFigure, Measurement
 from gobrrr.observe.trace import read_trace
 
 RESULTS = pages.RESULTS / "observer_cost.json"
@@ -68,7 +68,7 @@ class Case(NamedTuple):
     name: str
     events: EventTable
     links: Links
-    steps: Steps
+    steps: StepWindow
     measured: tuple[float, float]
     stacks: bool
 
@@ -236,11 +236,11 @@ def left_of(step: Any, mode: str, cost: RecordingCost, torch: Any) -> dict[str, 
 def here() -> int:
     """Calibrate, record, compare, write."""
     torch = need_torch()
-    bench = Bench(Device(torch, "cpu"))
+    bench = CallTimer(Device(torch, "cpu"))
     with preserved(torch):
         torch.set_num_threads(1)
         records = measure_observer(bench, bench.now() + 30)
-        entries = tuple(record for record in records if isinstance(record, Entry))
+        entries = tuple(record for record in records if isinstance(record, MeasuredFigure))
         costs = machine_of(Measurement(environment=bench.device.environment(), entries=entries)).observer
         assert costs is not None, "the calibration was too unsteady on this host"
         rows = [

@@ -33,7 +33,7 @@ from gobrrr.analysis.events.intervals import union
 from gobrrr.analysis.events.links import Links, link
 from gobrrr.analysis.pricing.price import Priced, price_all
 from gobrrr.cost import parse_inputs
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import I8, EventKind, EventTable
 from gobrrr.model.profile import Profile
 from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
 
@@ -116,7 +116,7 @@ class Marks:
     @classmethod
     def of(cls, events: EventTable) -> Marks:
         """Those of a trace."""
-        rows = [row for row in events.of(Kind.ANNOTATION).tolist() if events.name_of(row).startswith(MARK)]
+        rows = [row for row in events.of(EventKind.ANNOTATION).tolist() if events.name_of(row).startswith(MARK)]
         names = tuple(events.name_of(row).removeprefix(MARK) for row in rows)
         return cls(events.start_ns[rows], events.end_ns[rows], names)
 
@@ -146,7 +146,7 @@ def _listed(events: EventTable, marks: Marks, lists: Mapping[str | None, Lists])
                 for shapes in dict.fromkeys((_shapes(map(unpacked, call_inputs)), ANY)):
                     known.setdefault((case, name, shapes), []).append(json.dumps(call_inputs))
     rows: dict[tuple[str | None, str, str], list[int]] = {}
-    for row in events.of(Kind.OP).tolist() if wanted else ():
+    for row in events.of(EventKind.OP).tolist() if wanted else ():
         name = events.name_of(row)
         if name in wanted:
             key = (marks.at(int(events.start_ns[row])), name, _shapes(_recorded(events, row)))

@@ -12,17 +12,18 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.replay.predictive import Replayed, predicted
+from gobrrr.analysis.replay.predictive import ReplayedSaving, predicted
 from gobrrr.doors import pipeline
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import Profile
-from gobrrr.treatments.framework.way import Way
+from gobrrr.treatments.framework.way import TreatmentWay
 from gobrrr.trials.candidates import predictor_of, step_of
 from gobrrr.trials.sets import JOINED
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """A way that fitted a workload when it ran: what a prediction asks of it (gobrrr.treatments.framework.way.Way)."""
+    """A way that fitted a workload when it ran: what a prediction asks of it
+    (gobrrr.treatments.framework.way.TreatmentWay)."""
 
     name: str
     treatment: str
@@ -53,11 +54,11 @@ class Foretold(NamedTuple):
     step_ns: float | None
     regime: str
     savings: dict[str, Saving | None]
-    replayed: dict[str, Replayed | None]
+    replayed: dict[str, ReplayedSaving | None]
     evidence: Evidence | None
 
 
-def told(way: Way) -> Told:
+def told(way: TreatmentWay) -> Told:
     """What is kept of a way."""
     return Told(
         name=way.name, treatment=way.treatment, numerics=way.numerics, rank=way.rank, as_if=way.as_if,
@@ -88,17 +89,17 @@ def foretold(
     return Foretold(step, examined.diagnosis.regime, savings, replayed, examined.evidence)
 
 
-def _saving(replayed: Replayed | None, step_ns: float | None) -> Saving | None:
+def _saving(replayed: ReplayedSaving | None, step_ns: float | None) -> Saving | None:
     return None if replayed is None or step_ns is None else Saving(*(step_ns * part for part in predicted(replayed)))
 
 
-def _joined(ways: Sequence[Told]) -> Way:
+def _joined(ways: Sequence[Told]) -> TreatmentWay:
     """Several ways as one that is never applied."""
 
     def apply(*_: Any) -> Any:
         raise NotImplementedError("a way that was told is never applied")
 
-    return Way(
+    return TreatmentWay(
         name=JOINED.join(way.name for way in ways), treatment=ways[0].treatment if len(ways) == 1 else "together",
         apply=apply, code="", numerics=ways[0].numerics, rank=0,
         as_if=tuple(dict.fromkeys(name for way in ways for name in way.as_if)),

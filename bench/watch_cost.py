@@ -13,7 +13,8 @@ import time
 
 from bench import pages
 from gobrrr.hardware.measure.device import cpu_name, need_torch
-from gobrrr.observe.live.watcher import Options, Watcher
+from gobrrr.observe.live.options import WatchOptions
+from gobrrr.observe.live.watcher import Watcher
 
 OUT = pages.RESULTS / "watch_cost.json"
 STEP_MS = 10.0
@@ -35,11 +36,11 @@ def boundary_ns(watcher: Watcher) -> float:
 
 def main() -> None:
     torch = need_torch()
-    waiting = Watcher(options=Options(warmup=10**9, most_warmup=10**9, most_warmup_s=1e9))
+    waiting = Watcher(options=WatchOptions(warmup=10**9, most_warmup=10**9, most_warmup_s=1e9))
     waiting.open()
     found = {"in warm-up": boundary_ns(waiting)}
     waiting.close()
-    done = Watcher(options=Options(warmup=1, window=2, profiled=1))
+    done = Watcher(options=WatchOptions(warmup=1, window=2, profiled=1))
     done.open()
     while not done.done:
         done.boundary()

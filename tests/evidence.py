@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.analysis.findings.claims import NOTHING, Found, lengths
+from gobrrr.analysis.findings.claims import NO_CLAIM, ClaimedFinding, lengths
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.overlap import settle
@@ -17,7 +17,8 @@ from gobrrr.model.diagnosis import Finding, NotChecked, Prescription, Wall
 from gobrrr.observe.trace import read_trace
 from gobrrr.treatments import catalogue as treatments
 from gobrrr.treatments.framework.prescribing import prescription, replayed
-from gobrrr.treatments.framework.together import Combiner, Seat
+from gobrrr.treatments.framework.rank_plans import RankPlans
+from gobrrr.treatments.framework.together import Combiner
 
 
 def evidence_from(path: Path, on: str | None = None) -> Evidence:
@@ -45,12 +46,12 @@ def watched(evidence: Evidence, **parts: Any) -> Evidence:
 def check(code: str, evidence: Evidence) -> Finding | NotChecked | None:
     """What one condition says, before it is known what others claim."""
     result = claimed(code, evidence)
-    if isinstance(result, Found):
+    if isinstance(result, ClaimedFinding):
         return None if result.hidden else result.finding
     return result
 
 
-def claimed(code: str, evidence: Evidence) -> Found | NotChecked | None:
+def claimed(code: str, evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """What one condition says, with what it claims."""
     return next(one for one in catalogue() if one.code == code).check(evidence)
 
@@ -65,7 +66,7 @@ def found(code: str, evidence: Evidence) -> Finding:
 def findings(evidence: Evidence) -> list[Finding]:
     """All findings with disjoint stakes, ranked by what is at stake."""
     results = [one.check(evidence) for one in catalogue()]
-    found_ = [one for one in results if isinstance(one, Found) and not one.hidden]
+    found_ = [one for one in results if isinstance(one, ClaimedFinding) and not one.hidden]
     return settle(found_, lengths(evidence), evidence.steps.count, evidence.wall_ns)
 
 
@@ -73,12 +74,16 @@ def predict(name: str, evidence: Evidence, finding: Finding) -> Prescription | N
     """What the replay alone says that one treatment saves for a finding, whose claim is the condition's own where it
     finds something here."""
     result = claimed(finding.code, evidence)
-    found_ = Found(finding, result.claim, result.gone) if isinstance(result, Found) else Found(finding, NOTHING)
+    found_ = (
+        ClaimedFinding(finding, result.claim, result.gone)
+        if isinstance(result, ClaimedFinding)
+        else ClaimedFinding(finding, NO_CLAIM)
+    )
     plan = next(one for one in treatments() if one.name == name).predict(evidence, found_)
     if plan is None:
         return None
     wall = Wall(value=evidence.wall_ns, low=None, high=None, how="estimated")
     if not evidence.replayable:
         return prescription(name, [(found_, plan)], evidence.wall_ns)
-    alone = Seat(evidence, ((name, found_, plan),), np.empty(0, dtype=np.int64))
+    alone = RankPlans(evidence, ((name, found_, plan),), np.empty(0, dtype=np.int64))
     return replayed(Combiner([alone], wall, spreads=()), name, [(found_, plan)], evidence.wall_ns)

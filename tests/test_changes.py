@@ -20,7 +20,7 @@ from gobrrr.analysis.events.intervals import union
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.doors import changes, pipeline
 from gobrrr.errors import UnknownDeviceError, UsageError
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.profile import Profile
@@ -336,7 +336,7 @@ def test_a_set_saves_no_less_than_the_best_of_it(path: Path):
     """Every pair of what is prescribed; the text says so where the replay of both takes longer than one alone."""
     found = examined(path)
     names = [one.treatment for one in found.diagnosis.prescriptions]
-    combiner = Combiner(seats(found.ranks, names, Parts()), found.diagnosis.unprofiled_wall_ns)
+    combiner = Combiner(seats(found.ranks, names, GuardedParts()), found.diagnosis.unprofiled_wall_ns)
     alone = {one.treatment: (one.expected_ns, *one.predicted_saving_ns) for one in found.diagnosis.prescriptions}
     for pair in combinations(names, 2):
         both = combiner.combined(pair).what_if

@@ -119,7 +119,7 @@ def test_reading_waits_for_nobody(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="is a device, not a file"):
         files.read(tmp_path / "zeros")
     with open(tmp_path / "large", "wb") as stream:
-        stream.truncate(files.MOST_BYTES + 1)
+        stream.truncate(files.MOST_FILE_BYTES + 1)
     with pytest.raises(OSError, match="64,000,001 bytes"):
         files.read(tmp_path / "large")
     (tmp_path / "small").write_bytes(b"1")

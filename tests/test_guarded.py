@@ -12,7 +12,7 @@ import pytest
 
 from gobrrr import cli, conditions
 from gobrrr.doors import changes, pipeline
-from gobrrr.guarded import LOG, STRICT, Parts, failed
+from gobrrr.guarded import LOG, STRICT, GuardedParts, failed
 from gobrrr.model.diagnosis import Diagnosis, NotChecked
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
@@ -50,7 +50,7 @@ def lines(found: Diagnosis) -> dict[str, str]:
 
 def test_the_tests_themselves_fail_where_a_part_fails() -> None:
     with pytest.raises(ZeroDivisionError):
-        Parts().make("a part", fail, None)
+        GuardedParts().make("a part", fail, None)
 
 
 def test_what_is_said_is_one_line_that_is_no_longer_than_a_screen(lenient: None) -> None:
@@ -64,7 +64,7 @@ def test_an_interrupt_is_no_failure_of_a_part(lenient: None) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Parts().make("a part", interrupted, None)
+        GuardedParts().make("a part", interrupted, None)
 
 
 @pytest.mark.parametrize("code", ["M01", "O01", "C05", "N01"])  # two that hold and two that do not

@@ -16,7 +16,7 @@ from gobrrr.analysis.events.intervals import clip, union
 from gobrrr.cost import price
 from gobrrr.hardware import find, match_device
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.work import OpCall, Tensor
 from tests.analysis.tables import diagnosis, read
 
@@ -38,7 +38,7 @@ def idle_ns(found: Diagnosis) -> int:
 
 def kernel_ns(events: EventTable) -> int:
     """Nanoseconds in which a kernel runs; copies and sets are none."""
-    rows = events.of(Kind.KERNEL)
+    rows = events.of(EventKind.KERNEL)
     return union(events.start_ns[rows], events.end_ns[rows]).length
 
 
@@ -85,7 +85,7 @@ def test_statistics_of_one_kernel(public_traces: Path):
     It runs 25 times, for 1,662 us at most and 28,253 us in all.
     """
     events = read(public_traces / V100).events
-    rows = [row for row in events.of(Kind.KERNEL).tolist() if events.name_of(row) == "volta_sgemm_128x128_tn"]
+    rows = [row for row in events.of(EventKind.KERNEL).tolist() if events.name_of(row) == "volta_sgemm_128x128_tn"]
     durations = events.duration_ns[rows] / US
     assert len(rows) == 25
     assert durations.max() == 1_662
@@ -151,7 +151,7 @@ def test_a_collective_of_another_library_is_communication(public_traces: Path):
     assert line.ns / MS == pytest.approx(2.14, abs=0.05)
     events = read(public_traces / B200).events
     talks = communicates(events.names)
-    rows = [row for row in events.of(Kind.KERNEL).tolist() if talks[events.name[row]]]
+    rows = [row for row in events.of(EventKind.KERNEL).tolist() if talks[events.name[row]]]
     assert any("multimem_all_reduce" in events.name_of(row) for row in rows)
 
 

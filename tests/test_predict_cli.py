@@ -17,7 +17,7 @@ import gobrrr
 from gobrrr import api, cli
 from gobrrr.errors import InputError, UnknownDeviceError, UsageError
 from gobrrr.hardware import cache, dispatch
-from gobrrr.model.measured import Entry, Environment, Measurement, Quantity
+from gobrrr.model.measured import Environment, MeasuredFigure, Measurement, Quantity
 from gobrrr.report import prediction, terminal
 from tests.test_contract import CHECKER, checker
 
@@ -111,7 +111,7 @@ FORWARD_FLOP = 3 * (2 * 64 * 256 * 256)
 def test_the_example_is_printed(run: Run):
     status, out, err = run("predict", "--example")
     assert (status, err) == (0, "")
-    assert out.rstrip() == prediction.EXAMPLE.rstrip()
+    assert out.rstrip() == prediction.PREDICT_EXAMPLE.rstrip()
 
 
 def test_a_target_is_needed(run: Run):
@@ -165,8 +165,10 @@ def test_calibrating_takes_what_was_measured(run: Run, write: Any, tmp_path: Pat
     assert "gobrrr machine" in refused(run("predict", target, "--calibrate", "--on", "a100-80gb"))
 
 
-def entry(group: str, name: str, unit: str, value: float) -> Entry:
-    return Entry(group=group, name=name, unit=unit, amount=Quantity(value=value, low=value, high=value, runs=5))
+def entry(group: str, name: str, unit: str, value: float) -> MeasuredFigure:
+    return MeasuredFigure(
+        group=group, name=name, unit=unit, amount=Quantity(value=value, low=value, high=value, runs=5)
+    )
 
 
 def test_without_torch_it_says_what_to_install(run: Run, write: Any, monkeypatch: pytest.MonkeyPatch):
@@ -229,7 +231,7 @@ def test_the_example_counts_what_its_sizes_say(run: Run, write: Any):
     its backward pass computes one product anew beside four.
     """
     need_torch()
-    path = write(prediction.EXAMPLE, "workload.py")
+    path = write(prediction.PREDICT_EXAMPLE, "workload.py")
     tokens, width, layers, sequence = 8 * 1024, 1024, 12, 1024
     products = 6 * tokens * (layers * 12 * width**2 + width * 32000)
     attention = 8 * layers * 2 * sequence**2 * width * 3

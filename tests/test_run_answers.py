@@ -13,7 +13,7 @@ import pytest
 
 from gobrrr import api
 from gobrrr.cli.entry import main
-from gobrrr.doors.running import Ran
+from gobrrr.doors.running import ScriptOutcome
 from gobrrr.report import output
 from tests.report import samples
 
@@ -29,9 +29,9 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ends(monkeypatch: pytest.MonkeyPatch, does: Callable[[], object] = lambda: None) -> None:
-    def run(*_: object, **__: object) -> Ran:
+    def run(*_: object, **__: object) -> ScriptOutcome:
         does()
-        return Ran(status=STATUS, diagnosis=samples.overhead())
+        return ScriptOutcome(status=STATUS, diagnosis=samples.overhead())
 
     monkeypatch.setattr(api, "run", run)
 

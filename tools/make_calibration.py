@@ -13,7 +13,7 @@ import msgspec
 
 from bench import pages
 from bench.calibration import COLUMNS, RESULTS, Line, Table, table
-from gobrrr.analysis.replay.fitted import Fitted, LeftOut, Spread, fitted
+from gobrrr.analysis.replay.fitted import Fitted, LeftOut, ResidualSpread, fitted
 
 PAGE = pages.DOCS / "calibration.md"
 FIT, FINAL = RESULTS / "calibration.json", RESULTS / "calibration_final.json"
@@ -108,7 +108,7 @@ def _about(made: Fitted) -> str:
     )
 
 
-def _spreads(spreads: Sequence[Spread]) -> list[str]:
+def _spreads(spreads: Sequence[ResidualSpread]) -> list[str]:
     rows = pages.heads(
         "device | works by | points | workloads | low | median | high | ends | left out: error, covered, width"
     )

@@ -25,20 +25,20 @@ from bench.gpu.treatments_turns import Turn, Turns
 from gobrrr.model.treated import Treated, TrialRecord
 from gobrrr.treatments.framework import applying
 from gobrrr.trials import treat
-from gobrrr.trials.bench import Here
+from gobrrr.trials.bench import LocalRunner
 from gobrrr.trials.candidate import Candidate
-from gobrrr.trials.candidates import Looked
-from gobrrr.trials.choosing import BUDGET_S, Options
+from gobrrr.trials.candidates import StepOverview
+from gobrrr.trials.choosing import SEARCH_BUDGET_S, SearchOptions
 from gobrrr.trials.ledger import Ledger
-from gobrrr.trials.pace import Allowed
-from gobrrr.trials.search import Telling
-from gobrrr.trials.sets import FED, JOINED
+from gobrrr.trials.pace import TrialTime
+from gobrrr.trials.search import NamedProgress
+from gobrrr.trials.sets import INPUT_WAYS, JOINED
 
 TRAINING = (
-    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", "channels-last", *FED),
-    ("bf16-autocast", "compile", "fused-optimizer", "channels-last", *FED),
-    ("bf16-autocast", "cuda-graph", "fused-optimizer", *FED),
-    ("tf32", "compile:reduce-overhead", "fused-optimizer", *FED),
+    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", "channels-last", *INPUT_WAYS),
+    ("bf16-autocast", "compile", "fused-optimizer", "channels-last", *INPUT_WAYS),
+    ("bf16-autocast", "cuda-graph", "fused-optimizer", *INPUT_WAYS),
+    ("tf32", "compile:reduce-overhead", "fused-optimizer", *INPUT_WAYS),
 )
 SERVING = (
     ("bf16-cast", "compile:reduce-overhead", "channels-last"),
@@ -62,19 +62,19 @@ TRIAL = ("way", "treatment", "kept", "verdict", "why", "predicted_saving_ns", "e
 TREATED = ("kept", "order", "stopped", "notes", "step_before_ns", "step_after_ns", "faster", "seconds", "untried")
 
 
-class Limited(Here):
+class Limited(LocalRunner):
     """A bench that ends the search, as a user's interrupt does, after so many trials; 0: never. The step is not
     diagnosed again for trials that do not come.
 
     `ends`: of each trial, the seconds since the beginning, and those of them in which torch's compiler worked.
     """
 
-    def __init__(self, workload: Any, name: str, turn: Turn, most: int, stages: Telling) -> None:
+    def __init__(self, workload: Any, name: str, turn: Turn, most: int, stages: NamedProgress) -> None:
         super().__init__(workload, name, alone=False, clock=turn.clock, stages=stages)
         self.turn, self.most, self.begun = turn, most, turn.clock()
         self.ends: list[tuple[float, float]] = []
 
-    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> Looked:
+    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> StepOverview:
         """The step with what is kept, while there are trials to come."""
         self.go_on()
         return super().look(kept, within_s, spent_s)
@@ -84,7 +84,7 @@ class Limited(Here):
         if self.most and len(self.ends) >= self.most:
             raise KeyboardInterrupt
 
-    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: TrialTime, instead_of: str = "") -> TrialRecord:
         """A trial; one that found out that a way does not apply is none."""
         self.go_on()
         found = super().trial(kept, way, allowed, instead_of)
@@ -104,11 +104,11 @@ class Against(One):
 
     def treat(self) -> None:
         """Treat it as `gobrrr.treat` does, on a clock that stands still while another process has the device."""
-        tell = Telling(self.stage)
+        tell = NamedProgress(self.stage)
         here = Limited(self.workload, self.entry.name, self.turn, self.trials, tell)
         ledger = Ledger.open(self.folder / f"{self.entry.name}.ledger")
         found = treat.run(
-            here, self.entry.name, Options(budget_s=self.budget_s), ledger, tell=tell,
+            here, self.entry.name, SearchOptions(budget_s=self.budget_s), ledger, tell=tell,
             clock=lambda: self.turn.clock() / 1e9,
         )  # fmt: skip
         self.turn.keep()
@@ -214,7 +214,7 @@ def slim(found: Treated) -> dict[str, Any]:
 def main() -> int:
     made = parser(__doc__, KNOWN, each_s=150.0)
     made.add_argument("--trials", type=int, default=3, help="end treating after so many trials; 0: never (3)")
-    made.add_argument("--budget-s", type=float, default=BUDGET_S)
+    made.add_argument("--budget-s", type=float, default=SEARCH_BUDGET_S)
     asked, turn = begun(made)
     workload = Against(
         KNOWN[asked.name], asked.folder, turn, trials=asked.trials, budget_s=asked.budget_s, each_s=asked.each_s,

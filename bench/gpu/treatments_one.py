@@ -34,12 +34,13 @@ from bench.stored_profile import pack, unpack
 from gobrrr.doors import live, pipeline
 from gobrrr.model.treated import Numerics
 from gobrrr.observe.live import make_watcher
+from gobrrr.observe.live.options import WatchOptions
 from gobrrr.observe.live.pull import pull
 from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
-from gobrrr.observe.live.watcher import Options, Watcher
+from gobrrr.observe.live.watcher import Watcher
 from gobrrr.treatments.framework import applying
 from gobrrr.treatments.framework.base import catalogue
-from gobrrr.treatments.framework.way import Unapplied, Unfit, Way
+from gobrrr.treatments.framework.way import NotApplicable, TreatmentWay, UnfitWay
 from gobrrr.trials import numerics, timing
 from gobrrr.trials.arms import Arm
 from gobrrr.trials.bench import stacked
@@ -69,13 +70,13 @@ DIGITS = 6
 NARROW = ("bf16-cast", "bf16-autocast")
 
 
-def fitting(workload: gobrrr.Workload) -> tuple[dict[str, Way], dict[str, str]]:
+def fitting(workload: gobrrr.Workload) -> tuple[dict[str, TreatmentWay], dict[str, str]]:
     """(the ways that can be tried in this process, those that can't with the reason), by name."""
-    ways: dict[str, Way] = {}
+    ways: dict[str, TreatmentWay] = {}
     others: dict[str, str] = {}
     for treatment in catalogue():
         for way in treatment.ways(workload) if treatment.ways is not None else ():
-            if isinstance(way, Unfit):
+            if isinstance(way, UnfitWay):
                 others[way.name] = way.why
             elif way.fresh:
                 others[way.name] = "needs a process of its own"
@@ -84,7 +85,7 @@ def fitting(workload: gobrrr.Workload) -> tuple[dict[str, Way], dict[str, str]]:
     return ways, others
 
 
-def together(ways: Sequence[Way]) -> Way:
+def together(ways: Sequence[TreatmentWay]) -> TreatmentWay:
     """Several ways as one, stacked by their ranks and named by them."""
     names = [way.name for way in sorted(ways, key=lambda way: way.rank)]
     return dataclasses.replace(stacked(ways), name=" + ".join(names))
@@ -92,7 +93,7 @@ def together(ways: Sequence[Way]) -> Way:
 
 def watched(workload: gobrrr.Workload) -> Watcher:
     """A watcher that has seen the untreated step as gobrrr sees it."""
-    watcher = make_watcher(Options(profiled=PROFILED), steps_from="the step was called as a whole")
+    watcher = make_watcher(WatchOptions(profiled=PROFILED), steps_from="the step was called as a whole")
     with Arm(workload, ()).entered() as entered:
         pull(watcher, entered.workload, (), {}, None)
     return watcher
@@ -117,7 +118,7 @@ def small(value: Any) -> Any:
     return value
 
 
-def recipes(ways: dict[str, Way], trains: bool, typed: bool) -> list[tuple[str, ...]]:
+def recipes(ways: dict[str, TreatmentWay], trains: bool, typed: bool) -> list[tuple[str, ...]]:
     """The experts' sets of two and more ways that fit. `typed`: the step runs in 16 bit already."""
     found: list[tuple[str, ...]] = []
     for recipe in TRAINING if trains else SERVING:
@@ -212,7 +213,7 @@ class One:
         """Whether any way of a set does."""
         return any(self.ways[one].compiles for one in name.split(JOINED))
 
-    def stack(self, name: str) -> Way:
+    def stack(self, name: str) -> TreatmentWay:
         """The ways of a set as one."""
         several = [self.ways[one] for one in name.split(JOINED)]
         return several[0] if len(several) == 1 else together(several)
@@ -314,7 +315,7 @@ class One:
                 return self.far(name, arm, step_ns, row)
             found = numerics.compare(self.workload, self.base, arm, way, self.state, steps=NUMERIC_STEPS, few=True)
             row["numerics"] = slim(found)
-        except Unapplied as error:
+        except NotApplicable as error:
             self.unfit[name] = str(error)
         except Exception as error:  # recorded: one way must not lose the others
             line = (str(error).strip().splitlines() or [""])[0][:300]

@@ -168,7 +168,7 @@ def in_turns(
     A treated block is held against the mean of the untreated ones before and after it. `seconds` ends it between two
     rounds, after FEWEST of them unless even they take three times as long.
     """
-    dice, begin = random.Random(timing.SEED), time.perf_counter()
+    dice, begin = random.Random(timing.ROUND_ORDER_SEED), time.perf_counter()
     names = list(runners)
     firsts: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     others: dict[str, list[float]] = {name: [] for name in names}

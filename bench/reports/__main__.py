@@ -102,9 +102,9 @@ def _round(make: Callable[[], Workload], round_s: float, clock: Callable[[], flo
 def said(found: Diagnosis, module: ModuleType) -> dict[str, Any]:
     """What a diagnosis says, as far as it is judged."""
     from gobrrr.report.held import held
-    from gobrrr.report.tree import Places
+    from gobrrr.report.tree import PlaceTree
 
-    tree = Places(found.places)
+    tree = PlaceTree(found.places)
     file, blamed = Path(module.__file__ or "").name, lines_to_blame(module)
     around = {f"{file}:{at}" for at in functions_to_blame(module)}
     wall = found.unprofiled_wall_ns.value or 1.0

@@ -21,8 +21,8 @@ from gobrrr.trials.door import treat as treat
 
 if TYPE_CHECKING:
     from gobrrr.doors.changes import Prediction
-    from gobrrr.doors.running import Ran
-    from gobrrr.model.counted import Counted
+    from gobrrr.doors.running import ScriptOutcome
+    from gobrrr.model.counted import StepCounts
     from gobrrr.model.experiment import LabReport
     from gobrrr.model.machine import Machine
     from gobrrr.model.measured import Measurement
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     Stages = Callable[[str, int, int], None]
 
 
-def _text(record: Diagnosis | Envelope | Counted | Treated) -> str:
+def _text(record: Diagnosis | Envelope | StepCounts | Treated) -> str:
     """What `print` shows of a record."""
-    from gobrrr.model.counted import Counted
+    from gobrrr.model.counted import StepCounts
     from gobrrr.model.treated import Treated
 
-    if isinstance(record, Counted):
+    if isinstance(record, StepCounts):
         from gobrrr.report import counted
 
         return counted.for_print(record)
@@ -182,7 +182,7 @@ def run(
     steps: Literal["optimizer", "module", "line"] | None = None,
     told: Callable[[str], None] | None = None,
     stages: Stages | None = None,
-) -> Ran:
+) -> ScriptOutcome:
     """Run a script in this process as `python script arguments` would, watch its step loop, and diagnose it.
 
     `module`: as `python -m script`. The script runs to its end, or ends once enough steps were measured (`stop_after`).
@@ -280,7 +280,7 @@ def predict(
     return prediction.predict(recorded, calibrated, hosts=hosts)
 
 
-def count(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) -> Counted:
+def count(step: Callable[..., Any] | str | Workload, *args: Any, **kwargs: Any) -> StepCounts:
     """Count the FLOPs and bytes of one step, three ways each, without a device; what could not be counted is listed.
 
     Arguments and errors are those of `predict`.

@@ -21,7 +21,7 @@ behind a line of an answer."""
 UNCHECKED = "could not be checked"
 """The line about a part that failed begins with this."""
 
-MOST_SAID = 200
+MOST_ERROR_CHARACTERS = 200
 """Characters of an error's own text that are shown. Chosen, not measured."""
 
 Made = TypeVar("Made")
@@ -34,12 +34,12 @@ def failed(part: str, error: Exception) -> str:
     if os.environ.get(STRICT):
         raise error
     LOG.debug("%s %s", part, UNCHECKED, exc_info=error)
-    text = " ".join(str(error).split())[:MOST_SAID]
+    text = " ".join(str(error).split())[:MOST_ERROR_CHARACTERS]
     return f"{UNCHECKED}: {type(error).__name__}{f': {text}' if text else ''}"
 
 
 @dataclass
-class Parts:
+class GuardedParts:
     """Makes the parts of one answer. `failed`: the name of each part that failed, and what the answer says about it."""
 
     failed: dict[str, str] = field(default_factory=dict)

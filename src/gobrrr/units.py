@@ -7,24 +7,24 @@ import re
 from fractions import Fraction
 from typing import TypeGuard
 
-UNKNOWN = "?"
+UNKNOWN_TEXT = "?"
 DIGITS = 3
 """Significant digits: more would claim an accuracy that neither a trace nor a datasheet has."""
 
-MOST_STEPS = 50
+MOST_DENOMINATOR = 50
 """A mean below 1 is shown as "2 in 3 steps" up to this many steps, as a decimal beyond. Chosen, not measured."""
 
-TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 """Nanoseconds in each unit, largest first."""
 
-DECIMAL = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+SI_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 """SI prefixes: a kB is 1,000 bytes, as bandwidths are quoted."""
 
 
 def duration(ns: float | None) -> str:
     """Nanoseconds as "12.3 ms", "<1 ns" below what a trace resolves; "0" only for exactly 0."""
     if not _finite(ns):
-        return UNKNOWN
+        return UNKNOWN_TEXT
     if ns == 0:
         return "0"
     if abs(ns) < 1:
@@ -36,7 +36,7 @@ def duration(ns: float | None) -> str:
 def faster(saved_ns: float | None) -> str:
     """A saved time as "39.4 ms faster", a lost one (below 0) as "39.4 ms slower"."""
     if not _finite(saved_ns):
-        return UNKNOWN
+        return UNKNOWN_TEXT
     return f"{duration(abs(saved_ns))} {'faster' if saved_ns > 0 else 'slower'}" if saved_ns else "no faster or slower"
 
 
@@ -44,7 +44,7 @@ def duration_range(low_ns: float | None, high_ns: float | None) -> str:
     """Two times in nanoseconds in a common unit: "12.1 to 15.3 ms"; a single time where both read the same."""
     if not _finite(low_ns) or not _finite(high_ns):
         low, high = duration(low_ns), duration(high_ns)
-        return UNKNOWN if low == high else f"{low} to {high}"
+        return UNKNOWN_TEXT if low == high else f"{low} to {high}"
     largest = max(abs(low_ns), abs(high_ns))
     if largest < 1:
         low, high = (duration(value).removesuffix(" ns") for value in (low_ns, high_ns))
@@ -78,13 +78,13 @@ def flop(n: float | None) -> str:
 def rate(per_s: float | None, of: str = "B") -> str:
     """A rate per second: `rate(3.35e12)` is "3.35 TB/s", `rate(989.4e12, "FLOP")` is "989 TFLOP/s"."""
     text = _scaled(per_s, of)
-    return text if text == UNKNOWN else f"{text}/s"
+    return text if text == UNKNOWN_TEXT else f"{text}/s"
 
 
 def percent(share: float | None) -> str:
     """A fraction as "42 %", with a decimal below 10 and above 99. Only 0 reads "0 %" and only 1 reads "100 %"."""
     if not _finite(share):
-        return UNKNOWN
+        return UNKNOWN_TEXT
     if share < 0:
         return f"-{percent(-share)}"
     value = 100 * share
@@ -101,7 +101,7 @@ def percent(share: float | None) -> str:
 def count(n: float | None) -> str:
     """A count as "1,848"; a mean that is not whole keeps three significant digits ("12.5")."""
     if not _finite(n):
-        return UNKNOWN
+        return UNKNOWN_TEXT
     return f"{int(n):,}" if float(n).is_integer() else _digits(n)
 
 
@@ -125,7 +125,7 @@ def a_step(n: float | None, noun: str = "") -> str:
         return things(n, noun) if noun else count(n)
 
     if _finite(n) and 0 < n < 1:
-        part = Fraction(n).limit_denominator(MOST_STEPS)
+        part = Fraction(n).limit_denominator(MOST_DENOMINATOR)
         if math.isclose(part, n, rel_tol=1e-6):
             return f"{named(part.numerator)} in {things(part.denominator, 'step')}"
     return f"{named(n)} a step"
@@ -137,11 +137,11 @@ def _finite(value: float | None) -> TypeGuard[float]:
 
 def _scaled(n: float | None, unit: str) -> str:
     if not _finite(n):
-        return UNKNOWN
+        return UNKNOWN_TEXT
     if n == 0:
         return f"0 {unit}"
     rounded = abs(_rounded(n))
-    scale, prefix = next(((scale, prefix) for scale, prefix in DECIMAL if rounded >= scale), (1.0, ""))
+    scale, prefix = next(((scale, prefix) for scale, prefix in SI_PREFIXES if rounded >= scale), (1.0, ""))
     whole = not prefix and float(n).is_integer()
     return f"{int(n) if whole else _digits(n / scale)} {prefix}{unit}"
 
@@ -149,7 +149,7 @@ def _scaled(n: float | None, unit: str) -> str:
 def _time_unit(ns: float) -> tuple[float, str]:
     """The largest unit in which the rounded value is at least 1, so that 999.9 us reads 1.00 ms."""
     rounded = abs(_rounded(ns))
-    return next(((scale, unit) for scale, unit in TIME if rounded >= scale), TIME[-1])
+    return next(((scale, unit) for scale, unit in TIME_UNITS if rounded >= scale), TIME_UNITS[-1])
 
 
 def _rounded(value: float) -> float:

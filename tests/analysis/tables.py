@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 
 from gobrrr.analysis.events.links import Links, link
-from gobrrr.analysis.events.steps import Steps, find_steps
+from gobrrr.analysis.events.steps import StepWindow, find_steps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.doors.pipeline import Examined, diagnose, evidence_of, examine
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventTable, Kind
+from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventKind, EventTable
 from gobrrr.observe.trace import read_trace
 from tests.conftest import H100, H100_EXTRA, PUBLIC_TRACES
 from tests.once import once
 
 MOST_KEPT = 40
 """So many traces are kept in memory with all their events."""
-ON_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+ON_DEVICE = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
 
 
 @dataclass
 class Row:
     """One event: times in ns; `thread` by number; for device work `device` and `stream`."""
 
-    kind: Kind
+    kind: EventKind
     name: str
     start: int
     duration: int
@@ -88,11 +88,11 @@ def table(rows: Sequence[Row]) -> EventTable:
 
 def launched(
     name: str, call: int, start: int, duration: int, number: int, *, call_ns: int = 5_000, stream: int = 7,
-    kind: Kind = Kind.KERNEL, launch: str = "cudaLaunchKernel", thread: int = 0, device: int = 0,
+    kind: EventKind = EventKind.KERNEL, launch: str = "cudaLaunchKernel", thread: int = 0, device: int = 0,
 ) -> list[Row]:  # fmt: skip
     """A launch at `call` and the device work that it starts at `start`."""
     return [
-        Row(Kind.RUNTIME, launch, call, call_ns, thread=thread, correlation=number),
+        Row(EventKind.RUNTIME, launch, call, call_ns, thread=thread, correlation=number),
         Row(kind, name, start, duration, stream=stream, correlation=number, device=device),
     ]
 
@@ -109,7 +109,7 @@ class Read:
 
     events: EventTable
     links: Links
-    steps: Steps
+    steps: StepWindow
 
 
 @cache

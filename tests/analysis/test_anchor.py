@@ -12,7 +12,7 @@ from gobrrr.analysis.events.host_record import host_record
 from gobrrr.analysis.events.links import link
 from gobrrr.analysis.events.observer import LEFT_FACTOR, REPEATABLE, ObserverCost
 from gobrrr.analysis.events.steps import find_steps
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples
 
@@ -27,13 +27,13 @@ def processor(kernels: list[int], gaps: list[int], steps: int = 2) -> EventTable
         for gap, kernel in zip(gaps, kernels, strict=True):
             at += gap
             rows += [
-                Row(Kind.OP, "aten::mm", at - min(gap, 10), kernel + min(gap, 10)),
-                Row(Kind.RUNTIME, "cpuLaunch", at, 0, correlation=number),
-                Row(Kind.KERNEL, "CPU aten::mm", at, kernel, stream=0, correlation=number),
+                Row(EventKind.OP, "aten::mm", at - min(gap, 10), kernel + min(gap, 10)),
+                Row(EventKind.RUNTIME, "cpuLaunch", at, 0, correlation=number),
+                Row(EventKind.KERNEL, "CPU aten::mm", at, kernel, stream=0, correlation=number),
             ]
             at += kernel
             number += 1
-        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
+        rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
     return table(rows)
 
 
@@ -89,16 +89,16 @@ def gpu(call_ns: int, kernel_ns: int, count: int = 40, before_ns: int = 0) -> Ev
     `before_ns`: since when what they lie in runs."""
     rows, at, free = [], 0, 0
     if before_ns:
-        rows.append(Row(Kind.ANNOTATION, "training", -before_ns, before_ns + call_ns))
+        rows.append(Row(EventKind.ANNOTATION, "training", -before_ns, before_ns + call_ns))
     for step in range(2):
         begin = at
         for number in range(count):
             start = max(at + 4_000, free)
-            rows.append(Row(Kind.OP, "aten::mul", at, call_ns))
+            rows.append(Row(EventKind.OP, "aten::mul", at, call_ns))
             rows += launched("mul", at + 1_000, start, kernel_ns, step * count + number + 1, call_ns=2_000)
             free = start + kernel_ns
             at += call_ns + 2_000
-        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
+        rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
     return table(rows)
 
 
@@ -206,10 +206,10 @@ def test_a_stalled_call_loses_what_its_equals_did_not_take() -> None:
     rows, at = [], 0
     for number, kernel in enumerate([50_000, 1_050_000]):
         rows += [
-            Row(Kind.OP, "aten::mm", at + 5_000, kernel + 1_000, dims=b"[[8, 8], [8, 8]]"),
-            Row(Kind.RUNTIME, "cpuLaunch", at + 6_000, 0, correlation=number + 1),
-            Row(Kind.KERNEL, "CPU aten::mm", at + 6_000, kernel, stream=0, correlation=number + 1),
-            Row(Kind.ANNOTATION, f"ProfilerStep#{number}", at, kernel + 6_000),
+            Row(EventKind.OP, "aten::mm", at + 5_000, kernel + 1_000, dims=b"[[8, 8], [8, 8]]"),
+            Row(EventKind.RUNTIME, "cpuLaunch", at + 6_000, 0, correlation=number + 1),
+            Row(EventKind.KERNEL, "CPU aten::mm", at + 6_000, kernel, stream=0, correlation=number + 1),
+            Row(EventKind.ANNOTATION, f"ProfilerStep#{number}", at, kernel + 6_000),
         ]
         at += kernel + 6_000
     found, links = anchored_processor(table(rows), 56_000.0)

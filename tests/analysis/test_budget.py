@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from gobrrr.analysis.budget.device import DeviceBudget, device_budget
 from gobrrr.analysis.budget.idle import host_time
 from gobrrr.analysis.events.links import link
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.analysis.pricing.price import Group, Priced, price_all
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.analysis.pricing.price import CallGroup, Priced, price_all
 from gobrrr.analysis.pricing.roofline import Bound, Floor
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.work import OpCall, Work
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples
@@ -40,8 +40,8 @@ work = st.lists(
 Drawn = list[tuple[str, int, int, int, "tuple[Bound, float] | None"]]
 
 
-def kind_of(name: str) -> Kind:
-    return Kind.MEMCPY if name.startswith("Memcpy") else Kind.KERNEL
+def kind_of(name: str) -> EventKind:
+    return EventKind.MEMCPY if name.startswith("Memcpy") else EventKind.KERNEL
 
 
 def priced(drawn: Drawn, device: int = 0) -> tuple[EventTable, Priced, list[tuple[Bound, float] | None]]:
@@ -55,7 +55,7 @@ def priced(drawn: Drawn, device: int = 0) -> tuple[EventTable, Priced, list[tupl
     events = table(rows)
     found = price_all(events, link(events), None)
     groups = tuple(
-        Group(
+        CallGroup(
             OpCall(name="op"), Work(count="exact" if one else "unknown"), Floor(one[1], one[0], "roof") if one else None
         )
         for one in floors
@@ -99,8 +99,8 @@ def summed(budget: DeviceBudget) -> dict[str, float]:
     return {line: ns for line, ns in lines.items() if ns}
 
 
-def window(start: int, stop: int) -> Steps:
-    return Steps(start, stop, 1, "by hand")
+def window(start: int, stop: int) -> StepWindow:
+    return StepWindow(start, stop, 1, "by hand")
 
 
 @settings(max_examples=examples(150))
@@ -144,7 +144,7 @@ def test_gaps_are_the_idle_time_and_their_causes_sum_to_it(drawn: Drawn):
 
 
 def test_another_device_s_work_is_not_counted():
-    rows = [Row(Kind.KERNEL, KERNEL, 0, 50, device=0), Row(Kind.KERNEL, KERNEL, 20, 60, device=1)]
+    rows = [Row(EventKind.KERNEL, KERNEL, 0, 50, device=0), Row(EventKind.KERNEL, KERNEL, 20, 60, device=1)]
     events = table(rows)
     price = price_all(events, link(events), None)
     assert summed(device_budget(events, price, window(0, 100), 0)) == {"unpriced": 50, "overhead": 50}
@@ -153,8 +153,8 @@ def test_another_device_s_work_is_not_counted():
 
 def test_an_exposed_and_a_hidden_collective():
     """100 ns of all-reduce, of which 60 run beside a kernel: 40 are exposed."""
-    rows = [Row(Kind.KERNEL, KERNEL, 0, 60, stream=7), Row(Kind.KERNEL, NCCL, 0, 100, stream=9)]
-    rows.append(Row(Kind.MEMCPY, COPY, 50, 60, stream=11))
+    rows = [Row(EventKind.KERNEL, KERNEL, 0, 60, stream=7), Row(EventKind.KERNEL, NCCL, 0, 100, stream=9)]
+    rows.append(Row(EventKind.MEMCPY, COPY, 50, 60, stream=11))
     events = table(rows)
     price = price_all(events, link(events), None)
     budget = device_budget(events, price, window(0, 120), 0)
@@ -163,7 +163,10 @@ def test_an_exposed_and_a_hidden_collective():
 
 def test_a_copy_within_the_device_is_work_of_the_device():
     events = table(
-        [Row(Kind.MEMCPY, "Memcpy DtoD (Device -> Device)", 0, 50), Row(Kind.MEMSET, "Memset (Device)", 60, 9)]
+        [
+            Row(EventKind.MEMCPY, "Memcpy DtoD (Device -> Device)", 0, 50),
+            Row(EventKind.MEMSET, "Memset (Device)", 60, 9),
+        ]
     )
     price = price_all(events, link(events), None)
     assert summed(device_budget(events, price, window(0, 100), 0)) == {"unpriced": 59, "overhead": 41}
@@ -171,7 +174,7 @@ def test_a_copy_within_the_device_is_work_of_the_device():
 
 def test_thousands_of_devices_take_no_more_than_their_own_work():
     """Each device has 10 kernels; what the host did is worked out once for all."""
-    rows = [Row(Kind.OP, "aten::mm", 0, 5)]
+    rows = [Row(EventKind.OP, "aten::mm", 0, 5)]
     for number in range(10_000):
         rows += launched("k", 10 * number + 1, 10 * number + 5, 4, number + 1, call_ns=2)
         rows[-1].device = number % 1_000

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from gobrrr.analysis.events.links import link
-from gobrrr.analysis.events.steps import Steps, find_steps
+from gobrrr.analysis.events.steps import StepWindow, find_steps
 from gobrrr.analysis.pricing.captured import REPLAY, with_captured
 from gobrrr.analysis.pricing.price import Priced, price_all
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import price
 from gobrrr.hardware import find
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.recording import RecordedCall, Recording, Site
 from gobrrr.model.work import OpCall, Tensor
 from tests.analysis.tables import Row, launched, table
@@ -37,15 +37,15 @@ def replays(kernels: int, steps: int = 3) -> EventTable:
     rows = []
     for step in range(steps):
         at = step * 1_000_000
-        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", at, 900_000))
-        rows.append(Row(Kind.RUNTIME, "cudaGraphLaunch", at + 1_000, 5_000, correlation=step + 1))
+        rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{step}", at, 900_000))
+        rows.append(Row(EventKind.RUNTIME, "cudaGraphLaunch", at + 1_000, 5_000, correlation=step + 1))
         for number in range(kernels):
             start = at + 10_000 + number * 100_000
-            rows.append(Row(Kind.KERNEL, f"kernel{number}", start, 50_000 * (number + 1), correlation=step + 1))
+            rows.append(Row(EventKind.KERNEL, f"kernel{number}", start, 50_000 * (number + 1), correlation=step + 1))
     return table(rows)
 
 
-def priced(events: EventTable, seen: Recording | None) -> tuple[Priced, Steps]:
+def priced(events: EventTable, seen: Recording | None) -> tuple[Priced, StepWindow]:
     links = link(events)
     steps = find_steps(events, links)
     return with_captured(price_all(events, links, H100), events, steps, seen, H100), steps
@@ -95,6 +95,6 @@ def test_an_operation_without_a_count_leaves_its_kernel_or_the_whole_without_a_f
 
 
 def test_launched_work_keeps_its_own_price() -> None:
-    rows = [Row(Kind.ANNOTATION, "ProfilerStep#0", 0, 900_000), *launched("own", 1_000, 5_000, 1_000, 7)]
+    rows = [Row(EventKind.ANNOTATION, "ProfilerStep#0", 0, 900_000), *launched("own", 1_000, 5_000, 1_000, 7)]
     found, _ = priced(table(rows), recording(*CALLS))
     assert len(found.groups) == 1

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.analysis.findings.claims import Found, of_calls
+from gobrrr.analysis.findings.claims import ClaimedFinding, of_calls
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import KERNEL_GAP_NS, launch_call_ns
 from gobrrr.analysis.replay.what_if import burdened
 from gobrrr.analysis.savings.compiled import (
-    GUARDS,
-    LAUNCH,
-    REPLAYED,
+    COMPILED_LAUNCH,
+    INFERENCE_GUARDS,
+    INFERENCE_REPLAY,
     as_graphs,
     compilable,
     compiled,
@@ -43,11 +43,13 @@ def test_the_wrapper_needs_so_many_launch_calls_for_a_launch_and_the_optimizer_w
     """A step of 20 launches, 100 us each, and an optimizer of 10."""
     evidence = launch_bound(tmp_path)
     call = launch_call_ns(evidence) / 1e3
-    calls = LAUNCH.needed(share)
+    calls = COMPILED_LAUNCH.needed(share)
     assert 0 < call * calls < 100
     changed = then(evidence, compiled(evidence, NONE), share)
     # from its first operation on, what is compiled is the wrapper's
-    assert changed == pytest.approx((20 * calls + GUARDS.needed(share)) * call + 5 + 9 * 100 + 4 + REACTION, abs=10)
+    assert changed == pytest.approx(
+        (20 * calls + INFERENCE_GUARDS.needed(share)) * call + 5 + 9 * 100 + 4 + REACTION, abs=10
+    )
 
 
 def test_beside_its_guards_the_host_is_asked_for_no_more_than_now(tmp_path: Path):
@@ -59,9 +61,9 @@ def test_beside_its_guards_the_host_is_asked_for_no_more_than_now(tmp_path: Path
             trace.synchronize()
     evidence = unprofiled(trace, tmp_path)
     call = launch_call_ns(evidence) / 1e3
-    assert call * LAUNCH.value > 8
+    assert call * COMPILED_LAUNCH.value > 8
     for share in (0.0, 0.5):
-        then_ = now(evidence) + GUARDS.needed(share) * call
+        then_ = now(evidence) + INFERENCE_GUARDS.needed(share) * call
         assert then(evidence, compiled(evidence, NONE), share) == pytest.approx(then_, rel=0.01)
 
 
@@ -72,7 +74,9 @@ def test_what_is_fused_is_not_launched(tmp_path: Path):
     gone = gone[(gone % 30 < 20) & (gone % 2 == 1)]
     call = launch_call_ns(evidence) / 1e3
     changed = then(evidence, compiled(evidence, gone), 0.5)
-    assert changed == pytest.approx((10 * LAUNCH.value + GUARDS.value) * call + 5 + 9 * 100 + 4 + REACTION, abs=10)
+    assert changed == pytest.approx(
+        (10 * COMPILED_LAUNCH.value + INFERENCE_GUARDS.value) * call + 5 + 9 * 100 + 4 + REACTION, abs=10
+    )
 
 
 def test_casts_stay_beside_the_wrapper(tmp_path: Path):
@@ -98,7 +102,7 @@ def test_a_wait_breaks_the_graph_and_nothing_is_expected(tmp_path: Path, waiting
 def test_without_a_wait_it_is_one_graph_and_the_optimizer_stays_outside(tmp_path: Path):
     evidence = launch_bound(tmp_path)
     for share in (0.0, 0.5, 1.0):
-        replay = REPLAYED.needed(share) * launch_call_ns(evidence) / 1e3
+        replay = INFERENCE_REPLAY.needed(share) * launch_call_ns(evidence) / 1e3
         # a graph by hand begins with the first launch call here, the compiler's with the operation that makes it
         least = then(evidence, as_graph(evidence), 0.0) - 95 - OF_A_GRAPH + replay
         assert then(evidence, as_graphs(evidence), share) == pytest.approx(least, abs=6)
@@ -109,7 +113,7 @@ def test_graphs_are_cut_where_the_host_waits(tmp_path: Path):
     evidence = launch_bound(tmp_path, wait=True)
     changed = then(evidence, as_graphs(evidence), 0.5)
     pause = (KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * 0.5) / 1e3
-    launch = REPLAYED.value * launch_call_ns(evidence) / 1e3
+    launch = INFERENCE_REPLAY.value * launch_call_ns(evidence) / 1e3
     copied = launch + 11 * 5 + 10 * pause + 1.5
     assert changed == pytest.approx(copied + 5 + launch + 5 + 9 * 100 + 4 + REACTION, abs=15)
     assert then(evidence, as_graphs(evidence), 0.0) == now(evidence)
@@ -176,7 +180,7 @@ def test_the_chains_of_an_optimizer_are_not_compiled_with_the_model(tmp_path: Pa
     assert (inside[every % 30 < 20]).all()
     assert not (inside[every % 30 >= 20]).any()
     ns = evidence.calls.ns
-    found = Found(None, of_calls(every, ns / 2, ns), every)
+    found = ClaimedFinding(None, of_calls(every, ns / 2, ns), every)
     less = of_the_model(evidence, found)
     assert less.claim.total == pytest.approx(found.claim.total * 2 / 3)
     assert len(less.gone) == len(every) * 2 // 3

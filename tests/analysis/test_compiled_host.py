@@ -11,7 +11,15 @@ from gobrrr.analysis.events.intervals import inside_spans
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import launch_call_ns, path_of
 from gobrrr.analysis.replay.what_if import host_of
-from gobrrr.analysis.savings.compiled import LAUNCH, LEAN_SHARE, REPLAYED, SHARE, TRAINED, compilable, is_compiled
+from gobrrr.analysis.savings.compiled import (
+    COMPILED_HOST_SHARE,
+    COMPILED_LAUNCH,
+    INFERENCE_REPLAY,
+    LEAST_COMPILED_HOST_SHARE,
+    TRAINING_REPLAY,
+    compilable,
+    is_compiled,
+)
 from gobrrr.analysis.savings.regions import IN_GRAPH_NS
 from gobrrr.doors.pipeline import evidence_of
 from gobrrr.observe.trace import read_trace
@@ -53,12 +61,14 @@ def calls_a_launch(evidence: Evidence) -> float:
 def test_what_a_launch_of_compiled_code_needs_of_the_host_lies_between_what_traces_and_the_bench_say():
     """The constant is of steps that were timed without the profiler; in traces the wrapper takes longer."""
     needed = [calls_a_launch(read(path)) for path in COMPILED]
-    assert LAUNCH.value < min(needed)
-    assert max(needed) < 2.5 * LAUNCH.value
+    assert COMPILED_LAUNCH.value < min(needed)
+    assert max(needed) < 2.5 * COMPILED_LAUNCH.value
 
 
 def test_it_holds_for_a_training_step_that_it_was_not_made_with():
-    assert LAUNCH.low <= calls_a_launch(read(H200 / "t5_training.compile.json.gz")) <= 2 * LAUNCH.value
+    assert (
+        COMPILED_LAUNCH.low <= calls_a_launch(read(H200 / "t5_training.compile.json.gz")) <= 2 * COMPILED_LAUNCH.value
+    )
 
 
 def wrapper_us(evidence: Evidence) -> float:
@@ -78,17 +88,17 @@ def test_what_the_wrapper_of_captured_graphs_needs_of_the_host():
     trained = [read(H200 / f"{name}.reduce_overhead.json.gz") for name in ("t5_training", "nanogpt")]
     calls = [1e3 * wrapper_us(one) / launch_call_ns(one) for one in trained]
     # the constants are of steps that were timed without the profiler; in traces the wrapper takes up to twice as long
-    assert all(TRAINED.value < one < 4 * TRAINED.value for one in calls)
+    assert all(TRAINING_REPLAY.value < one < 4 * TRAINING_REPLAY.value for one in calls)
     # the decoder's few launches that are left are no measure of its host: those of its eager form are
     decoder, eager = (read(OWN / f"decoder_reduce_overhead.{form}.json.gz") for form in ("fixed", "faulty"))
-    assert REPLAYED.low < 1e3 * wrapper_us(decoder) / launch_call_ns(eager) < 2 * REPLAYED.value
+    assert INFERENCE_REPLAY.low < 1e3 * wrapper_us(decoder) / launch_call_ns(eager) < 2 * INFERENCE_REPLAY.value
 
 
 def test_what_compiled_code_needs_where_no_launch_call_tells():
     shares = [path_of(shipped(then)).host / path_of(shipped(now)).host for now, then in PAIRS.items()]
     assert sorted(shares) == pytest.approx([0.37, 0.67, 0.88, 1.11], abs=0.01)
-    assert np.mean(shares) == pytest.approx(SHARE, abs=0.02)
-    assert min(shares) == pytest.approx(LEAN_SHARE, abs=0.01)
+    assert np.mean(shares) == pytest.approx(COMPILED_HOST_SHARE, abs=0.02)
+    assert min(shares) == pytest.approx(LEAST_COMPILED_HOST_SHARE, abs=0.01)
 
 
 def test_which_of_a_pair_is_compiled():

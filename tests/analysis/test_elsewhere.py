@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.pricing.price import WorkClass
 from gobrrr.analysis.replay.graph import StepGraph
 from gobrrr.analysis.replay.what_if import FIXED_NS, in_turn, shortened
 from gobrrr.analysis.savings.elsewhere import factors, on_machine, repriced
@@ -183,7 +183,7 @@ def test_no_time_is_under_its_new_floor_and_the_host_stays(path: Path, name: str
     # what had no floor has none there; a card without a link to others has none for collectives
     lost = np.isnan(floors) & ~np.isnan(one.priced.floor_ns)
     assert not (np.isnan(one.priced.floor_ns) & ~np.isnan(floors)).any()
-    assert (one.priced.kind[lost] == Class.COMMUNICATION).all()
+    assert (one.priced.kind[lost] == WorkClass.COMMUNICATION).all()
     assert not lost.any() or find(name).link_bytes_per_s is None
     assert (after.duration >= np.nan_to_num(floors) - 1e-6).all()
     assert np.array_equal(after.left, one.graph.left)
@@ -220,11 +220,11 @@ def test_each_class_of_work_follows_its_own_ceiling(path: Path):
     one = evidence(path)
     by = factors(one, faster(own(one), compute=2.0, memory=3.0, link=5.0, host=7.0))
     kind = one.priced.kind
-    assert by[kind == Class.COMMUNICATION] == pytest.approx(1 / 5)
-    assert by[kind == Class.TRANSFER] == pytest.approx(1 / 7)
-    rest = by[kind == Class.COMPUTE]
+    assert by[kind == WorkClass.COMMUNICATION] == pytest.approx(1 / 5)
+    assert by[kind == WorkClass.TRANSFER] == pytest.approx(1 / 7)
+    rest = by[kind == WorkClass.COMPUTE]
     assert ((rest >= 1 / 3 - 1e-9) & (rest <= 1 / 2 + 1e-9)).all()
-    unknown = np.isnan(one.priced.floor_ns) & (kind == Class.COMPUTE)
+    unknown = np.isnan(one.priced.floor_ns) & (kind == WorkClass.COMPUTE)
     assert by[unknown] == pytest.approx(1 / 3)
 
 

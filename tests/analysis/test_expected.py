@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gobrrr.analysis.pricing.expected import NOTHING, Expected, contiguous, expect, kind_of, parts_of
+from gobrrr.analysis.pricing.expected import NO_WORK_TIME, Expected, contiguous, expect, kind_of, parts_of
 from gobrrr.cost import price
 from gobrrr.hardware import efficiency, find
 from gobrrr.hardware.efficiency import Efficiency
 from gobrrr.hardware.match import known
 from gobrrr.model.machine import Machine
-from gobrrr.model.work import ITEM_BYTES, OpCall, Scalar, Tensor, TensorList
+from gobrrr.model.work import DTYPE_BYTES, OpCall, Scalar, Tensor, TensorList
 from tests.recordings import (
     MATRIX_FLOP_PER_S,
     MEMORY_BYTES_PER_S,
@@ -91,8 +91,8 @@ def test_kernels_are_whole_and_at_least_one():
 
 @pytest.mark.parametrize("call", [view(8, 8), OpCall(name="aten::t", inputs=(tensor(8, 8),))])
 def test_views_are_free(call: OpCall):
-    assert asked(call) == NOTHING
-    assert (NOTHING.ns, NOTHING.kernels, NOTHING.guessed) == (0.0, 0, False)
+    assert asked(call) == NO_WORK_TIME
+    assert (NO_WORK_TIME.ns, NO_WORK_TIME.kernels, NO_WORK_TIME.guessed) == (0.0, 0, False)
 
 
 def test_unknown_work_is_guessed_as_moving_its_data_once_and_says_so():
@@ -306,7 +306,7 @@ def test_a_larger_product_never_takes_less_time_within_a_kind(m: int, n: int, mo
 
 def test_every_element_type_is_priced_on_every_machine():
     for name in known():
-        for dtype in ITEM_BYTES:
+        for dtype in DTYPE_BYTES:
             found = expect(mm(64, 64, 64, dtype), price(mm(64, 64, 64, dtype)), find(name), efficiency.load())
             assert math.isfinite(found.ns)
             assert found.ns > 0

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.pricing.expected import NOTHING, Expected, expect
+from gobrrr.analysis.pricing.expected import NO_WORK_TIME, Expected, expect
 from gobrrr.analysis.replay.forecast import LAUNCH_CALL_NS, STREAM, Player, Timed, step_ns, table, timed
 from gobrrr.analysis.replay.simulator import QUEUE_DEPTH
 from gobrrr.cost import price
 from gobrrr.doors import pipeline
 from gobrrr.hardware.dispatch import Dispatch
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile, TraceMeta
 from gobrrr.model.recording import Recording, Site
 from gobrrr.model.work import OpCall
@@ -203,7 +203,7 @@ def test_times_of_calls():
     calls = [add(64), view(64), relu(64), add(64)]
     one = Expected(10_000.0, 1, 0.1, "add")
     two = Expected(10_000.0, 2, 0.1, "relu")
-    found = timed(recording(calls, module_calls=1), [one, NOTHING, two, one], model())
+    found = timed(recording(calls, module_calls=1), [one, NO_WORK_TIME, two, one], model())
     assert [each.host_ns for each in found] == [21_000, 2_000, 27_000, 21_000]
     assert [each.device_ns for each in found] == [(10_000,), (), (5_000, 5_000), (10_000,)]
 
@@ -295,9 +295,9 @@ def test_rows_of_the_table(step: Recording):
     device = events.on_device
     assert len(device) == pieces + 1
     assert set(events.stream[device].tolist()) == {STREAM}
-    launches = np.flatnonzero((events.kind == int(Kind.RUNTIME)) & (events.correlation >= 0))
+    launches = np.flatnonzero((events.kind == int(EventKind.RUNTIME)) & (events.correlation >= 0))
     assert sorted(events.correlation[launches].tolist()) == sorted(events.correlation[device].tolist())
-    ops = [row for row in np.flatnonzero(events.kind == int(Kind.OP)) if events.dims[row] >= 0]
+    ops = [row for row in np.flatnonzero(events.kind == int(EventKind.OP)) if events.dims[row] >= 0]
     assert len(ops) == len(step.calls)
     assert events.start_ns.min() == 0
     assert (np.diff(events.start_ns) >= 0).all()
@@ -340,9 +340,9 @@ def test_calls_are_priced_from_the_table_as_they_were_recorded():
 
 def test_host_copies_are_copies_and_not_kernels():
     found, events, _ = answer(RECORDINGS["copies in"])
-    names = [events.name_of(row) for row in np.flatnonzero(events.kind == int(Kind.MEMCPY))]
+    names = [events.name_of(row) for row in np.flatnonzero(events.kind == int(EventKind.MEMCPY))]
     assert names == ["Memcpy HtoD (Pageable -> Device)"]
-    (row,) = np.flatnonzero(events.kind == int(Kind.MEMCPY))
+    (row,) = np.flatnonzero(events.kind == int(EventKind.MEMCPY))
     assert events.bytes[row] == 2 * 2**22
     assert [line.line for line in found.budget if line.line == "transfer"] == ["transfer"]
 

@@ -50,7 +50,7 @@ def test_a_graph_of_more_kernels_than_are_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, graphs: int, product: bool, marks: bool
 ) -> None:
     monkeypatch.setattr(study, "MOST_LAUNCHES", PIECES // 2)
-    monkeypatch.setattr(gains, "MOST_WORK", PIECES // 2)
+    monkeypatch.setattr(gains, "MOST_REPLAYED_WORK", PIECES // 2)
     events = [one for number in range(steps) for one in step(number, graphs, product=product)]
     length = PERIOD_US * graphs
     if marks:

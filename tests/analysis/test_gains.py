@@ -17,12 +17,13 @@ from gobrrr.analysis.replay.graph import StepGraph, serial_graph
 from gobrrr.analysis.replay.simulator import replayed
 from gobrrr.analysis.replay.what_if import burdened, captured, dropped, hosted, shortened, unwaited
 from gobrrr.analysis.savings import gains
-from gobrrr.analysis.savings.gains import Effect, Plan, Stopwatch, length
+from gobrrr.analysis.savings.gains import Effect, Stopwatch, TreatmentPlan, length
 from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.diagnosis import Wall
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.profile import RankProfile, TraceMeta
-from gobrrr.treatments.framework.together import Combiner, Seat
+from gobrrr.treatments.framework.rank_plans import RankPlans
+from gobrrr.treatments.framework.together import Combiner
 from tests.analysis.slow_simulator import every, unprofiled
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, Row, evidence, launched, short, table
 from tests.conftest import H100, H100_EXTRA
@@ -46,8 +47,8 @@ def nothing(_: float):
     return lambda graph: graph
 
 
-def plan(effect: Effect | None, **more) -> Plan:
-    return Plan("how", "assumes", effect, **more)
+def plan(effect: Effect | None, **more) -> TreatmentPlan:
+    return TreatmentPlan("how", "assumes", effect, **more)
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ class Gain:
         return self.before - self.value
 
 
-def gain_of(one: Evidence, made: Plan) -> Gain:
+def gain_of(one: Evidence, made: TreatmentPlan) -> Gain:
     """What one plan alone saves of a step."""
     wall = Wall(value=one.wall_ns, low=None, high=None, how="estimated")
-    combiner = Combiner([Seat(one, (("alone", None, made),), np.empty(0, dtype=np.int64))], wall, spreads=())
+    combiner = Combiner([RankPlans(one, (("alone", None, made),), np.empty(0, dtype=np.int64))], wall, spreads=())
     value, low, high = combiner.saving(["alone"])
     return Gain(low, value, high, combiner.before)
 
@@ -108,7 +109,7 @@ def test_a_trace_replayed_in_part_saves_the_same_share(path: Path, change, monke
     """Two of three steps."""
     one = evidence(path)
     whole = _share(one, change)
-    monkeypatch.setattr(gains, "MOST_WORK", int(len(one.graph.duration) * 0.7))
+    monkeypatch.setattr(gains, "MOST_REPLAYED_WORK", int(len(one.graph.duration) * 0.7))
     assert gains._until(one) in one.recorded_steps.begins
     assert _share(one, change) == pytest.approx(whole, abs=IN_PART)
 
@@ -123,7 +124,7 @@ def test_a_part_of_a_step_saves_the_same_share(tmp_path: Path, monkeypatch: pyte
                     trace.op("aten::mul", MATRIX, kernel, host_us=host)
         one = unprofiled(trace, tmp_path)
         whole = [_share(one, change) for change in (halved, quicker)]
-        monkeypatch.setattr(gains, "MOST_WORK", 150)
+        monkeypatch.setattr(gains, "MOST_REPLAYED_WORK", 150)
         assert gains._until(one) not in (None, *one.recorded_steps.begins)
         assert [_share(one, change) for change in (halved, quicker)] == pytest.approx(whole, abs=IN_PART)
         monkeypatch.undo()
@@ -144,7 +145,7 @@ def test_what_a_part_of_a_step_has_alone_is_not_scaled(where: str, tmp_path: Pat
         return lambda graph: shortened(graph, work, np.full(len(work), 1 - share))
 
     whole = gain_of(one, plan(effect))
-    monkeypatch.setattr(gains, "MOST_WORK", 100)
+    monkeypatch.setattr(gains, "MOST_REPLAYED_WORK", 100)
     assert gains._until(one) not in (None, *one.recorded_steps.begins)
     gain = gain_of(one, plan(effect))
     assert gain.high <= 3e6
@@ -248,10 +249,10 @@ def of_launches(host_ns: int, kernel_ns: int) -> Evidence:
         begin = at
         for number in range(10):
             start = max(at + 4_000, free)
-            rows.append(Row(Kind.OP, "aten::mul", at, host_ns))
+            rows.append(Row(EventKind.OP, "aten::mul", at, host_ns))
             rows += launched("mul", at + 1_000, start, kernel_ns, 10 * step + number + 1, call_ns=2_000)
             free, at = start + kernel_ns, at + host_ns
-        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
+        rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{step}", begin, at - begin))
     return evidence_of(RankProfile(meta=TraceMeta(source=""), events=table(rows)))[0]
 
 
@@ -296,8 +297,8 @@ def test_at_another_time_what_lies_outside_the_graph_keeps_its_share_of_the_step
     def nothing_left(_: float):
         return lambda graph: replace(graph, left=0.0 * graph.left, duration=0 * graph.duration)
 
-    made = Plan("", "", nothing_left, least_ns=(step / 2, step / 2))
-    seat = Seat(one, (("alone", None, made),), np.empty(0, dtype=np.int64))
+    made = TreatmentPlan("", "", nothing_left, least_ns=(step / 2, step / 2))
+    seat = RankPlans(one, (("alone", None, made),), np.empty(0, dtype=np.int64))
     then = Combiner([seat], Wall(value=step, low=step, high=step, how="estimated"), spreads=()).of_step(times * step)
     assert then.before == pytest.approx(times * step)
     assert then.replayed(["alone"]).expected == pytest.approx(0.5, abs=0.02)
@@ -319,9 +320,9 @@ def on_one_processor(pieces: list[tuple[int, int]]) -> StepGraph:
     """Work of so many ns, each after so many ns of dispatching, all within one operation of the host."""
     rows, now = [], 100
     for host, work in pieces:
-        rows.append(Row(Kind.KERNEL, "aten::mm", now + host, work, stream=0))
+        rows.append(Row(EventKind.KERNEL, "aten::mm", now + host, work, stream=0))
         now += host + work
-    rows.append(Row(Kind.OP, "aten::all", 100, now - 100 + 50))
+    rows.append(Row(EventKind.OP, "aten::all", 100, now - 100 + 50))
     events = table(rows)
     return serial_graph(events, link(events), 100, now + 50)
 

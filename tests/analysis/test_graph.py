@@ -14,7 +14,7 @@ from gobrrr.analysis.events.observer import NO_COST
 from gobrrr.analysis.replay import simulator as replay
 from gobrrr.analysis.replay.graph import StepGraph, graph_of
 from gobrrr.analysis.replay.simulator import run
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from tests.analysis.slow_simulator import arrays, same, slowly
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples
@@ -28,17 +28,19 @@ def graphs(draw: st.DrawFn, most: int = 12) -> StepGraph:
     kinds = draw(st.lists(st.sampled_from(["launch", "launch", "wait"]), min_size=1, max_size=most))
     times, small = st.integers(0, 900), st.integers(0, 40)
     rows, now, number = [], draw(times), 0
-    early = [Row(Kind.KERNEL, "early", now + one, draw(times), stream=8) for one in draw(st.lists(small, max_size=2))]
+    early = [
+        Row(EventKind.KERNEL, "early", now + one, draw(times), stream=8) for one in draw(st.lists(small, max_size=2))
+    ]
     for kind in kinds:
         now += draw(small) + 1
         if kind == "wait":
-            rows.append(Row(Kind.RUNTIME, "cudaStreamSynchronize", now, draw(small) + 1))
+            rows.append(Row(EventKind.RUNTIME, "cudaStreamSynchronize", now, draw(small) + 1))
         else:
             stream = draw(st.sampled_from([7, 8, 9]))
             begin = now + 60 + draw(times)
             rows += launched("k", now, begin, draw(times), number := number + 1, call_ns=draw(small) + 1, stream=stream)
         now += 41
-    rows.append(Row(Kind.OP, "aten::all", min(row.start for row in [*rows, *early]), now))
+    rows.append(Row(EventKind.OP, "aten::all", min(row.start for row in [*rows, *early]), now))
     events = table([*rows, *early])
     graph = graph_of(events, link(events), NO_COST, 0, now + 2_000)
     works, waits = len(graph.duration), len(graph.waits)
@@ -113,9 +115,9 @@ def performed(program: list[Piece], after: dict[int, int]) -> tuple[list[Row], l
         free[stream] = ends[-1]
         if waits:
             until = max(now, *ends) + 3_000
-            rows.append(Row(Kind.RUNTIME, "cudaDeviceSynchronize", now, until - now))
+            rows.append(Row(EventKind.RUNTIME, "cudaDeviceSynchronize", now, until - now))
             now = until
-    rows.append(Row(Kind.OP, "aten::all", 0, now + 10_000))
+    rows.append(Row(EventKind.OP, "aten::all", 0, now + 10_000))
     return rows, begins
 
 
@@ -170,7 +172,7 @@ def test_a_reduction_waits_for_its_layer_however_long_that_takes():
 
 def test_work_that_began_before_the_host_s_first_event_stays_where_it_was():
     """The recording begins while the device still runs for 5 ms what was launched before."""
-    rows = [Row(Kind.KERNEL, "before", 100_000, 5_000_000)]
+    rows = [Row(EventKind.KERNEL, "before", 100_000, 5_000_000)]
     rows += launched("k", 4_000_000, 5_101_000, 50_000, 1)
     rows += launched("k", 4_100_000, 5_152_000, 50_000, 2)
     events = table(rows)
@@ -184,7 +186,7 @@ def test_nobody_waits_for_work_that_was_launched_later():
     rows = launched("first", 0, 7_000, 3_000, 1)
     rows += launched("layer", 20_000, 27_000, 1_000_000, 2, stream=7)
     rows += launched("nccl_k", 40_000, 1_028_000, 200_000, 3, stream=9)
-    rows += launched("Memcpy DtoD", 60_000, 1_020_000, 7_500, 4, stream=11, kind=Kind.MEMCPY)
+    rows += launched("Memcpy DtoD", 60_000, 1_020_000, 7_500, 4, stream=11, kind=EventKind.MEMCPY)
     events = table(rows)
     graph = graph_of(events, link(events), NO_COST, 0, 1_300_000)
     begins = dict(zip([events.name_of(row) for row in graph.links.device], run(graph).begin.tolist(), strict=True))
@@ -197,7 +199,7 @@ def test_the_host_s_clock_knows_of_a_full_queue(monkeypatch: pytest.MonkeyPatch)
     rows: list[Row] = []
     for number in range(10):
         rows += launched("k", number * 10_000, 7_000 + number * 1_001_000, 1_000_000, number + 1)
-    rows.append(Row(Kind.OP, "aten::long", 200_000, 20_000_000))
+    rows.append(Row(EventKind.OP, "aten::long", 200_000, 20_000_000))
     events = table(rows)
     graph = graph_of(events, link(events), NO_COST, 0, 30_000_000)
     ran = run(graph)

@@ -87,11 +87,11 @@ def test_exclusive_gives_each_instant_to_the_first(drawn):
 def test_no_interval_is_nothing():
     none = np.empty(0, dtype=np.int64)
     assert intervals.union(none, none).length == 0
-    assert intervals.intersection(intervals.EMPTY, spans([(0, 5)])).length == 0
-    assert covers(intervals.subtract(spans([(0, 5)]), intervals.EMPTY)) == set(range(5))
-    assert covers(intervals.complement(intervals.EMPTY, 2, 5)) == {2, 3, 4}
-    assert intervals.complement(intervals.EMPTY, 5, 5).length == 0
-    assert intervals.until(intervals.EMPTY, np.array([3])).tolist() == [0]
+    assert intervals.intersection(intervals.NO_SPANS, spans([(0, 5)])).length == 0
+    assert covers(intervals.subtract(spans([(0, 5)]), intervals.NO_SPANS)) == set(range(5))
+    assert covers(intervals.complement(intervals.NO_SPANS, 2, 5)) == {2, 3, 4}
+    assert intervals.complement(intervals.NO_SPANS, 5, 5).length == 0
+    assert intervals.until(intervals.NO_SPANS, np.array([3])).tolist() == [0]
     assert intervals.exclusive(none, none).tolist() == []
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gobrrr.analysis.budget.lead import running
 from gobrrr.analysis.events.intervals import union
 from gobrrr.analysis.events.links import Links, link
-from gobrrr.analysis.events.steps import Steps, find_steps
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.analysis.events.steps import StepWindow, find_steps
+from gobrrr.model.events import EventKind, EventTable
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples
 
@@ -32,13 +32,13 @@ def perform(work: Work, steps: int, *, waits: bool = False) -> EventTable:
             rows += launched("k", host, start, kernel, number, call_ns=CALL_NS)
             host, free = host + CALL_NS, start + kernel
         if waits:
-            rows.append(Row(Kind.RUNTIME, "cudaDeviceSynchronize", host, max(free - host, 1)))
+            rows.append(Row(EventKind.RUNTIME, "cudaDeviceSynchronize", host, max(free - host, 1)))
             host = max(host + 1, free)
-        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", began, host - began))
+        rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{step}", began, host - began))
     return table(rows)
 
 
-def whole(events: EventTable) -> tuple[EventTable, Links, Steps]:
+def whole(events: EventTable) -> tuple[EventTable, Links, StepWindow]:
     links = link(events)
     return events, links, find_steps(events, links)
 
@@ -88,12 +88,12 @@ def test_a_host_that_is_the_bound_stays():
 
 def test_unmarked_steps_stay():
     marked = perform([(50_000, 100_000)] * 4, 1)
-    events, links, steps = whole(marked.take(np.flatnonzero(marked.kind != Kind.ANNOTATION)))
+    events, links, steps = whole(marked.take(np.flatnonzero(marked.kind != EventKind.ANNOTATION)))
     assert running(events, links, steps) == (events, steps)
 
 
 def test_without_device_work_nothing_moves():
-    events, links, steps = whole(table([Row(Kind.ANNOTATION, "ProfilerStep#0", 0, 10_000)]))
+    events, links, steps = whole(table([Row(EventKind.ANNOTATION, "ProfilerStep#0", 0, 10_000)]))
     assert running(events, links, steps) == (events, steps)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr.analysis.findings.module_paths import FramePaths, ModulePaths, prefixes
-from gobrrr.analysis.findings.origins import NODE, forward_ops
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.analysis.findings.origins import AUTOGRAD_NODE, forward_ops
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.recording import Site
 from gobrrr.model.tree import parents
 from tests.analysis.tables import Row, table
@@ -16,15 +16,15 @@ def step() -> EventTable:
     """Net(Linear(mm), add), then the backward pass on another thread, then an optimizer."""
     return table(
         [
-            Row(Kind.PYTHON, "nn.Module: Net_0", 0, 100),
-            Row(Kind.PYTHON, "nn.Module: Linear_0", 10, 40),
-            Row(Kind.OP, "aten::mm", 20, 20, sequence=1),
-            Row(Kind.OP, "aten::add", 60, 20, sequence=2),
-            Row(Kind.OP, f"{NODE}: AddBackward", 200, 30, thread=1, sequence=2),
-            Row(Kind.OP, "aten::neg", 205, 20, thread=1),
-            Row(Kind.OP, f"{NODE}: MmBackward", 240, 30, thread=1, sequence=1),
-            Row(Kind.OP, "aten::t", 245, 20, thread=1),
-            Row(Kind.OP, "aten::_fused_adam_", 300, 20),
+            Row(EventKind.PYTHON, "nn.Module: Net_0", 0, 100),
+            Row(EventKind.PYTHON, "nn.Module: Linear_0", 10, 40),
+            Row(EventKind.OP, "aten::mm", 20, 20, sequence=1),
+            Row(EventKind.OP, "aten::add", 60, 20, sequence=2),
+            Row(EventKind.OP, f"{AUTOGRAD_NODE}: AddBackward", 200, 30, thread=1, sequence=2),
+            Row(EventKind.OP, "aten::neg", 205, 20, thread=1),
+            Row(EventKind.OP, f"{AUTOGRAD_NODE}: MmBackward", 240, 30, thread=1, sequence=1),
+            Row(EventKind.OP, "aten::t", 245, 20, thread=1),
+            Row(EventKind.OP, "aten::_fused_adam_", 300, 20),
         ]
     )
 

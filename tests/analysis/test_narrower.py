@@ -10,10 +10,11 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.replay.what_if import FIXED_NS
 from gobrrr.analysis.savings.gains import length
 from gobrrr.analysis.savings.narrower import half_behind_contractions, half_the_bytes
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.treatments import bf16_cast
 from gobrrr.treatments.framework.asking import asked
-from gobrrr.treatments.framework.together import Combiner, Seat
+from gobrrr.treatments.framework.rank_plans import RankPlans
+from gobrrr.treatments.framework.together import Combiner
 from tests.analysis.slow_simulator import unprofiled
 from tests.conftest import H100, ROOT
 from tests.traces import Trace
@@ -117,12 +118,12 @@ def test_the_updates_of_weights_stay_in_float32(tmp_path: Path):
 def test_bytes_and_fusions_are_saved_whatever_the_order_they_are_asked_in(tmp_path: Path):
     seen = examined(ROOT / "tests" / "data" / "h100" / "pairs" / "bf16_vision.faulty.json.gz")
     names = ("compile", "bf16-autocast")
-    plans = {name: list(asked(name, seen.evidence, seen.found, Parts())) for name in names}
+    plans = {name: list(asked(name, seen.evidence, seen.found, GuardedParts())) for name in names}
     steps = []
     for order in (names, names[::-1]):
         mine = tuple(plan for name in order for plan in plans[name])
         watch = Combiner(
-            [Seat(seen.evidence, mine, seen.ranks[0].row_of_group)], seen.diagnosis.unprofiled_wall_ns, spreads=()
+            [RankPlans(seen.evidence, mine, seen.ranks[0].row_of_group)], seen.diagnosis.unprofiled_wall_ns, spreads=()
         )
         steps.append(watch.combined(list(order)).what_if.step_ns)
     assert steps[0] == steps[1]
@@ -131,13 +132,15 @@ def test_bytes_and_fusions_are_saved_whatever_the_order_they_are_asked_in(tmp_pa
 def test_half_the_bytes_and_a_fusion_multiply():
     """A chain that is fused moves what it reads and writes once, and in 16 bit half of that."""
     seen = examined(H100 / "pointwise_chain.faulty.json.gz")
-    plans = {name: list(asked(name, seen.evidence, seen.found, Parts())) for name in ("compile", "bf16-cast")}
+    plans = {name: list(asked(name, seen.evidence, seen.found, GuardedParts())) for name in ("compile", "bf16-cast")}
 
     def after(*names: str) -> float:
         mine = tuple(plan for name in names for plan in plans[name])
         return (
             Combiner(
-                [Seat(seen.evidence, mine, seen.ranks[0].row_of_group)], seen.diagnosis.unprofiled_wall_ns, spreads=()
+                [RankPlans(seen.evidence, mine, seen.ranks[0].row_of_group)],
+                seen.diagnosis.unprofiled_wall_ns,
+                spreads=(),
             )
             .combined(list(names))
             .what_if.step_ns

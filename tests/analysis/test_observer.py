@@ -21,7 +21,7 @@ from gobrrr.analysis.events.observer import (
     observer_cost,
 )
 from gobrrr.analysis.events.steps import find_steps
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.live import Live, ProfilerCost, StepTimes
 from gobrrr.model.machine import Machine, ObserverCosts, RecordingCost
 from gobrrr.model.profile import RankProfile, TraceMeta
@@ -60,9 +60,9 @@ def inflated(hosts: list[int], kernel: int, op_ns: int, runtime_ns: int, *, step
             device = max(device, call + call_ns + 2_000)
             rows += launched("k", call, device, kernel, number, call_ns=call_ns)
             device += kernel
-            rows.append(Row(Kind.OP, "aten::mm", now, length))
+            rows.append(Row(EventKind.OP, "aten::mm", now, length))
             now += length
-        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{step}", began, now - began))
+        rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{step}", began, now - began))
     return table(rows)
 
 
@@ -102,7 +102,7 @@ def test_a_cpu_s_calibration_says_nothing_of_launches():
     cpu = Machine(name="c", observer=ObserverCosts(modes={"plain": RecordingCost(op_ns=300)}))
     events = inflated([20_000], 1_000, 0, 0)
     assert observer_cost(rank_of(events), cpu) is DEFAULT_COST
-    host = events.take(np.flatnonzero(events.kind == Kind.OP))
+    host = events.take(np.flatnonzero(events.kind == EventKind.OP))
     assert observer_cost(rank_of(host), cpu).op_ns == 300
 
 

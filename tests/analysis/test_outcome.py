@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.answer.outcome import MOVED, moved_ops, outcome
+from gobrrr.analysis.answer.outcome import LEAST_MOVED_SHARE, moved_ops, outcome
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.replay.graph import StepGraph
 from gobrrr.analysis.replay.what_if import captured, dropped, hosted, merged, shortened, unwaited
@@ -162,7 +162,7 @@ def test_on_another_machine_calls_move_other_times_and_the_same_bytes(path: Path
     assert moved
     for op in moved:
         row = rows[op.op]
-        assert op.ns != pytest.approx(row.ns, rel=MOVED / 2)
+        assert op.ns != pytest.approx(row.ns, rel=LEAST_MOVED_SHARE / 2)
         if op.bytes is not None:
             assert op.bytes == pytest.approx(row.bytes, rel=1e-6)
         if op.floor_ns is not None:

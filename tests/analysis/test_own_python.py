@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.analysis.budget.idle import CAUSES, LAUNCHING, PYTHON, Gaps
+from gobrrr.analysis.budget.idle import IDLE_CAUSES, LAUNCHING, PYTHON_CAUSE, Gaps
 from gobrrr.analysis.host.holding import own_python
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 
 US = 1_000
 
 
 def step(python_us: list[int], wall_us: int, name: str = "") -> Any:
     """A step with a gap before each of its launches, of which 5 us are launching."""
-    ns = np.zeros((len(python_us), len(CAUSES)), dtype=np.int64)
-    ns[:, CAUSES.index(PYTHON)] = np.array(python_us) * US
-    ns[:, CAUSES.index(LAUNCHING)] = 5 * US
+    ns = np.zeros((len(python_us), len(IDLE_CAUSES)), dtype=np.int64)
+    ns[:, IDLE_CAUSES.index(PYTHON_CAUSE)] = np.array(python_us) * US
+    ns[:, IDLE_CAUSES.index(LAUNCHING)] = 5 * US
     stop = np.cumsum(ns.sum(axis=1))
     gaps = Gaps(start=stop - ns.sum(axis=1), stop=stop, next_work=np.arange(len(ns)), ns=ns)
     whole = np.array([int(stop[-1])])
     events = SimpleNamespace(
-        names=[name], name=np.zeros(1, dtype=np.int32), kind=np.array([int(Kind.ANNOTATION)]),
+        names=[name], name=np.zeros(1, dtype=np.int32), kind=np.array([int(EventKind.ANNOTATION)]),
         start_ns=whole * 0, end_ns=whole,
     )  # fmt: skip
     return SimpleNamespace(

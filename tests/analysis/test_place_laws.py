@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gobrrr.doors.pipeline import diagnose
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.profile import Profile, RankProfile, TraceMeta
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples
@@ -41,12 +41,12 @@ class Made:
             self.device += kernel
             self.now += 1_000
         self.now += 10
-        self.rows.append(Row(Kind.OP, name, begin, self.now - begin, thread=thread, sequence=sequence))
+        self.rows.append(Row(EventKind.OP, name, begin, self.now - begin, thread=thread, sequence=sequence))
 
     def wait(self) -> None:
         """The host waits for the device."""
         begin, self.now = self.now, max(self.now, self.device) + 500
-        self.rows.append(Row(Kind.RUNTIME, "cudaDeviceSynchronize", begin, self.now - begin))
+        self.rows.append(Row(EventKind.RUNTIME, "cudaDeviceSynchronize", begin, self.now - begin))
 
 
 @st.composite
@@ -63,7 +63,7 @@ def steps(draw: st.DrawFn) -> Diagnosis:
             called = made.now + pause // 2
             made.op("aten::mul", pause, own, kernel, FORWARD, 100 * number + at)
             if helps:
-                made.rows.append(Row(Kind.PYTHON, HELPER, called, made.now - called + 5))
+                made.rows.append(Row(EventKind.PYTHON, HELPER, called, made.now - called + 5))
                 made.now += 5
             if waits:
                 made.wait()
@@ -72,10 +72,10 @@ def steps(draw: st.DrawFn) -> Diagnosis:
             opened, made.now = made.now, made.now + 10
             made.op("MulBackward0", pause, own, kernel, BEHIND, 100 * number + at)
             made.rows.append(
-                Row(Kind.OP, BACKWARD, opened, made.now - opened, thread=BEHIND, sequence=100 * number + at)
+                Row(EventKind.OP, BACKWARD, opened, made.now - opened, thread=BEHIND, sequence=100 * number + at)
             )
-        made.rows.append(Row(Kind.PYTHON, STEP, begin, ends - begin))
-        made.rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{number}", begin, made.now - begin))
+        made.rows.append(Row(EventKind.PYTHON, STEP, begin, ends - begin))
+        made.rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{number}", begin, made.now - begin))
         made.now += 1_000
     rank = RankProfile(meta=TraceMeta(source="made"), events=table(made.rows), frames=True)
     return diagnose(Profile(target="made", origin="trace", ranks=(rank,)))

@@ -12,7 +12,7 @@ from gobrrr.analysis.places import tracks, where_time_goes
 from gobrrr.analysis.places.listed import listed
 from gobrrr.analysis.places.timeline import timeline
 from gobrrr.model.diagnosis import Timeline
-from gobrrr.model.tree import SLACK_NS
+from gobrrr.model.tree import NESTING_SLACK_NS
 from tests.analysis.tables import SHIPPED, diagnosis, evidence, short
 
 NAMES = ("gpt_eager_attn.faulty", "mlp_tiny.faulty", "moe_host_loop.faulty")
@@ -38,10 +38,10 @@ def test_an_entry_lies_in_one_that_is_around_it_and_beside_those_of_its_depth(pa
         assert sorted(entries) == list(range(len(entries)))
         for depth, mine in entries.items():
             assert mine == sorted(mine)
-            assert all(one[1] <= other[0] + SLACK_NS for one, other in itertools.pairwise(mine))
+            assert all(one[1] <= other[0] + NESTING_SLACK_NS for one, other in itertools.pairwise(mine))
             around = np.array(entries[depth - 1] if depth else [(0, line.length_ns)])
             for begin, end in mine:
-                assert ((around[:, 0] <= begin) & (around[:, 1] >= end - SLACK_NS)).any()
+                assert ((around[:, 0] <= begin) & (around[:, 1] >= end - NESTING_SLACK_NS)).any()
 
 
 def test_each_place_is_entered_as_often_as_it_is_told():

@@ -7,14 +7,14 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from gobrrr.analysis.budget.idle import CAUSES
-from gobrrr.analysis.places import Where, where_time_goes
-from gobrrr.analysis.places.instants import Idle
-from gobrrr.analysis.places.labels import Sort, same_labels, shown, sorts
+from gobrrr.analysis.budget.idle import IDLE_CAUSES
+from gobrrr.analysis.places import PlaceTimes, where_time_goes
+from gobrrr.analysis.places.instants import IdlePieces
+from gobrrr.analysis.places.labels import PlaceSort, same_labels, shown, sorts
 from gobrrr.analysis.places.lines import MODULE_CALL, _of_the_whole, called_name
 from gobrrr.analysis.places.tree import plant
 from gobrrr.doors.pipeline import evidence_of
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.frame_names import is_users
 from gobrrr.observe.trace import read_trace
 from tests.analysis.tables import Row, table
@@ -36,8 +36,8 @@ def test_every_nanosecond_is_at_one_place(name):
         assert int(where.own.sum()) == window
         assert int(where.device.sum()) == evidence.budget.busy_ns
         np.testing.assert_allclose(where.host.sum(axis=1), where.own - where.device, atol=1e-3)
-        by_cause = dict(zip(CAUSES, where.host.sum(axis=0).tolist(), strict=True))
-        for cause in CAUSES:
+        by_cause = dict(zip(IDLE_CAUSES, where.host.sum(axis=0).tolist(), strict=True))
+        for cause in IDLE_CAUSES:
             told = evidence.budget.lines.get(("overhead", cause), 0.0)
             assert by_cause[cause] == pytest.approx(told, rel=1e-9, abs=1.0), cause
 
@@ -53,9 +53,9 @@ def test_a_node_has_its_own_time_and_that_of_its_children(name):
         assert (where.tree.parent[1:] < np.arange(1, len(where.tree))).all()
         held = where.holding(step)
         below = step[np.flatnonzero(where.tree.parent == held)]
-        kernels = [one for one in np.flatnonzero(where.tree.parent == held) if sort_of(where, one) == Sort.KERNEL]
+        kernels = [one for one in np.flatnonzero(where.tree.parent == held) if sort_of(where, one) == PlaceSort.KERNEL]
         beside = np.flatnonzero(where.tree.parent == where.tree.parent[held])
-        leads = sort_of(where, held) == Sort.OP and step[held] == step[beside].max()
+        leads = sort_of(where, held) == PlaceSort.OP and step[held] == step[beside].max()
         assert step[held] > step[0] / 2 or leads
         assert all(one <= step[0] / 2 for one in below) or kernels
 
@@ -81,33 +81,35 @@ def test_alike_events_in_the_same_place_are_one_node():
 def test_the_layers_of_a_model_that_one_line_calls_are_one_place():
     """line 3 calls Block_0 and Block_1, each of which runs line 9: neither has half of the step, the line has."""
     names = ("nn.Module: Block_0", "nn.Module: Block_1")
-    rows = [(Kind.PYTHON, one) for name in names for one in (name, "a.py(8): forward")]
+    rows = [(EventKind.PYTHON, one) for name in names for one in (name, "a.py(8): forward")]
     events = table([Row(kind, name, 10 * at, 10) for at, (kind, name) in enumerate(rows)])
     parent = np.array([-1, 0, -1, 2])
     label, labels = same_labels(events.names, sorts(events, parent, is_users), events.name)
-    lines = [(int(Sort.LINE), "a.py(3): step"), (int(Sort.LINE), "a.py(9): forward")]
+    lines = [(int(PlaceSort.LINE), "a.py(3): step"), (int(PlaceSort.LINE), "a.py(9): forward")]
     line = np.array([2, 3, 2, 3]) - 2 + len(labels)
     planting, node = plant(parent, label, line, [*labels, *lines])
     assert planting.done(node).of_row.tolist() == [node[0], node[1], node[0], node[1]]
-    assert [text for sort, text in labels if sort == Sort.MODULE] == ["Block"]
+    assert [text for sort, text in labels if sort == PlaceSort.MODULE] == ["Block"]
 
 
 @pytest.mark.parametrize(("own", "held"), [((0, 6, 4), True), ((6, 2, 2), False), ((0, 2, 8), False)])
 def test_a_line_holds_the_step_where_nothing_in_it_does(own: tuple[int, ...], held: bool):
     """The step > a line > an operation."""
-    planting, node = plant(np.array([-1]), np.array([0]), np.array([1]), [(int(Sort.OP), "add"), (int(Sort.LINE), "a")])
+    planting, node = plant(
+        np.array([-1]), np.array([0]), np.array([1]), [(int(PlaceSort.OP), "add"), (int(PlaceSort.LINE), "a")]
+    )
     empty = np.zeros(3, dtype=np.int64)
-    where = Where(
-        planting.done(node), np.array(own), empty, np.zeros((3, len(CAUSES))), empty, empty, 1, empty, empty, 0,
-        Idle(empty, empty, empty, np.zeros((3, len(CAUSES)))),
+    where = PlaceTimes(
+        planting.done(node), np.array(own), empty, np.zeros((3, len(IDLE_CAUSES))), empty, empty, 1, empty, empty, 0,
+        IdlePieces(empty, empty, empty, np.zeros((3, len(IDLE_CAUSES)))),
     )  # fmt: skip
     assert where.held_by_line is held
 
 
 def test_addresses_and_the_numbers_of_steps_are_no_part_of_a_name():
-    assert shown("<built-in method tensor of type object at 0x7f00>", Sort.CALL) == "<built-in method tensor>"
-    assert shown("train step 12", Sort.ANNOTATION) == "train step"
-    assert shown("a.py(19): torch_dynamo_resume_in__asks_at_19", Sort.FUNCTION) == "a.py(19): _asks"
+    assert shown("<built-in method tensor of type object at 0x7f00>", PlaceSort.CALL) == "<built-in method tensor>"
+    assert shown("train step 12", PlaceSort.ANNOTATION) == "train step"
+    assert shown("a.py(19): torch_dynamo_resume_in__asks_at_19", PlaceSort.FUNCTION) == "a.py(19): _asks"
 
 
 def test_a_module_is_called_by_the_function_that_all_modules_have():
@@ -118,20 +120,24 @@ def test_a_module_is_called_by_the_function_that_all_modules_have():
 
 def test_what_an_annotation_holds_is_called_by_the_function_around_it():
     """train > annotation > a library's function: the function calls it."""
-    rows = [(Kind.PYTHON, "train.py(3): train"), (Kind.ANNOTATION, "part"), (Kind.PYTHON, "torch/f.py(1): relu")]
+    rows = [
+        (EventKind.PYTHON, "train.py(3): train"),
+        (EventKind.ANNOTATION, "part"),
+        (EventKind.PYTHON, "torch/f.py(1): relu"),
+    ]
     events = table([Row(kind, name, at, 10 - 2 * at) for at, (kind, name) in enumerate(rows)])
     parent = np.array([-1, 0, 1])
-    assert sorts(events, parent, is_users).tolist() == [Sort.FUNCTION, Sort.ANNOTATION, Sort.CALL]
+    assert sorts(events, parent, is_users).tolist() == [PlaceSort.FUNCTION, PlaceSort.ANNOTATION, PlaceSort.CALL]
 
 
 def test_the_mark_of_a_step_is_no_place_whatever_a_trace_calls_it():
-    rows = [(Kind.OP, "ProfilerStep#8"), (Kind.OP, "aten::mm"), (Kind.ANNOTATION, "ProfilerStep#9")]
+    rows = [(EventKind.OP, "ProfilerStep#8"), (EventKind.OP, "aten::mm"), (EventKind.ANNOTATION, "ProfilerStep#9")]
     events = table([Row(kind, name, at, 10 - 2 * at) for at, (kind, name) in enumerate(rows)])
-    assert sorts(events, np.array([-1, 0, -1]), is_users).tolist() == [Sort.NONE, Sort.OP, Sort.NONE]
+    assert sorts(events, np.array([-1, 0, -1]), is_users).tolist() == [PlaceSort.NONE, PlaceSort.OP, PlaceSort.NONE]
 
 
 def test_an_operation_made_of_others_is_on_the_line_of_the_first_of_them():
     """matmul (not dispatched) > mm, mv; add is dispatched itself."""
-    sort = np.array([Sort.FUNCTION, Sort.OP, Sort.OP, Sort.OP, Sort.OP], dtype=np.uint8)
+    sort = np.array([PlaceSort.FUNCTION, PlaceSort.OP, PlaceSort.OP, PlaceSort.OP, PlaceSort.OP], dtype=np.uint8)
     above, sites = np.array([-1, 0, 1, 1, 0]), np.array([-1, -1, 7, 8, 9])
     assert _of_the_whole(sort, above, sites).tolist() == [-1, 7, 7, 8, 9]

@@ -8,27 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.analysis.replay.fitted import Spread
+from gobrrr.analysis.replay.fitted import ResidualSpread
 from gobrrr.analysis.replay.predictive import (
-    BATCH,
-    COMPILED,
-    GRAPH,
-    NARROWER,
-    OTHER,
-    Replayed,
+    BATCH_MECHANISM,
+    COMPILED_MECHANISM,
+    GRAPH_MECHANISM,
+    NARROWER_MECHANISM,
+    OTHER_MECHANISM,
+    ReplayedSaving,
     mechanism_of,
     predicted,
     spread_of,
 )
 
 
-def spread(low: float, middle: float, high: float, *, device: str = "cuda", mechanism: str = "") -> Spread:
-    return Spread(device=device, mechanism=mechanism, points=9, workloads=9, low=low, middle=middle,
+def spread(low: float, middle: float, high: float, *, device: str = "cuda", mechanism: str = "") -> ResidualSpread:
+    return ResidualSpread(device=device, mechanism=mechanism, points=9, workloads=9, low=low, middle=middle,
                   high=high, least=low, most=high)  # fmt: skip
 
 
-def replay(expected: float, low: float, high: float, touched: float, mechanism: str = GRAPH) -> Replayed:
-    return Replayed(expected, low, high, touched, mechanism, "cuda")
+def replay(
+    expected: float, low: float, high: float, touched: float, mechanism: str = GRAPH_MECHANISM
+) -> ReplayedSaving:
+    return ReplayedSaving(expected, low, high, touched, mechanism, "cuda")
 
 
 def test_quantiles_are_of_the_scale_of_what_is_touched():
@@ -58,7 +60,7 @@ def test_no_step_of_nothing_is_expected():
 
 
 def test_the_replay_s_own_ends_are_in_the_interval():
-    _, low, high = predicted(replay(0.4, 0.0, 0.6, 0.9, COMPILED), [spread(-0.01, 0.0, 0.01)])
+    _, low, high = predicted(replay(0.4, 0.0, 0.6, 0.9, COMPILED_MECHANISM), [spread(-0.01, 0.0, 0.01)])
     assert (low, high) == (0.0, 0.6)
 
 
@@ -72,10 +74,10 @@ def test_where_nothing_was_fitted_the_replay_stands():
 
 
 def test_the_narrowest_group_counts():
-    groups = [spread(-0.3, 0.0, 0.3), spread(-0.2, 0.0, 0.2, mechanism=GRAPH)]
+    groups = [spread(-0.3, 0.0, 0.3), spread(-0.2, 0.0, 0.2, mechanism=GRAPH_MECHANISM)]
     one = replay(0.3, 0.3, 0.3, 0.9)
     assert spread_of(one, groups) == groups[1]
-    assert spread_of(replay(0.3, 0.3, 0.3, 0.9, COMPILED), groups) == groups[0]
+    assert spread_of(replay(0.3, 0.3, 0.3, 0.9, COMPILED_MECHANISM), groups) == groups[0]
 
 
 @given(
@@ -94,12 +96,12 @@ def test_low_expected_high_in_this_order_and_none_above_what_is_touched(
 @pytest.mark.parametrize(
     ("names", "work", "mechanism"),
     [
-        (["cuda-graph:model"], 1.0, GRAPH),
-        (["bf16-autocast", "compile", "cuda-graph:compiled"], 1.0, GRAPH),
-        (["compile", "fused-optimizer"], 1.0, COMPILED),
-        (["tf32"], 1.0, NARROWER),
-        (["remove-sync"], 1.0, OTHER),
-        (["larger-batch=4"], 4.0, BATCH),
+        (["cuda-graph:model"], 1.0, GRAPH_MECHANISM),
+        (["bf16-autocast", "compile", "cuda-graph:compiled"], 1.0, GRAPH_MECHANISM),
+        (["compile", "fused-optimizer"], 1.0, COMPILED_MECHANISM),
+        (["tf32"], 1.0, NARROWER_MECHANISM),
+        (["remove-sync"], 1.0, OTHER_MECHANISM),
+        (["larger-batch=4"], 4.0, BATCH_MECHANISM),
     ],
 )
 def test_what_a_set_works_by(names: list[str], work: float, mechanism: str):

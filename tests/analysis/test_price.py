@@ -10,9 +10,9 @@ import pytest
 
 from gobrrr.analysis.events.links import link
 from gobrrr.analysis.pricing import price as module
-from gobrrr.analysis.pricing.price import Class, Priced, collective, price_all
+from gobrrr.analysis.pricing.price import Priced, WorkClass, collective, price_all
 from gobrrr.hardware import find
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.machine import Machine
 from gobrrr.model.work import OpCall, Work
 from gobrrr.observe.trace import read_trace
@@ -105,7 +105,7 @@ def test_the_order_of_the_trace_does_not_matter(tmp_path: Path, machine: Machine
 def test_kernels_of_one_operation_share_its_floor_by_duration(machine: Machine):
     """A split-K matmul of 90 us and its reduction of 10 us: nine tenths and one tenth of one floor."""
     dims, types = b"[[4096, 4096], [4096, 4096]]", b'["c10::BFloat16", "c10::BFloat16"]'
-    rows = [Row(Kind.OP, "aten::mm", 0, 50_000, dims=dims, types=types)]
+    rows = [Row(EventKind.OP, "aten::mm", 0, 50_000, dims=dims, types=types)]
     rows += launched("splitK", 10_000, 60_000, 90_000, 1) + launched("reduce", 20_000, 151_000, 10_000, 2)
     events = table(rows)
     found = price_all(events, link(events), machine)
@@ -117,7 +117,7 @@ def test_kernels_of_one_operation_share_its_floor_by_duration(machine: Machine):
 
 def test_kernels_without_a_duration_share_in_equal_parts(machine: Machine):
     dims, types = b"[[4096, 4096], [4096, 4096]]", b'["c10::BFloat16", "c10::BFloat16"]'
-    rows = [Row(Kind.OP, "aten::mm", 0, 50_000, dims=dims, types=types)]
+    rows = [Row(EventKind.OP, "aten::mm", 0, 50_000, dims=dims, types=types)]
     rows += launched("a", 10_000, 60_000, 0, 1) + launched("b", 20_000, 61_000, 0, 2)
     events = table(rows)
     floors = price_all(events, link(events), machine).floor_ns
@@ -127,9 +127,11 @@ def test_kernels_without_a_duration_share_in_equal_parts(machine: Machine):
 def test_what_a_graph_replays_is_not_priced_and_says_why(machine: Machine):
     """The launch stands inside an operation with shapes: they are not the kernels'."""
     dims, types = b"[[4096, 4096], [4096, 4096]]", b'["c10::BFloat16", "c10::BFloat16"]'
-    rows = [Row(Kind.OP, "aten::mm", 0, 50_000, dims=dims, types=types)]
-    rows.append(Row(Kind.RUNTIME, "cudaGraphLaunch", 10_000, 9_000, correlation=7))
-    rows += [Row(Kind.KERNEL, "ampere_bf16_gemm", 60_000 + 1_000 * index, 900, correlation=7) for index in range(3)]
+    rows = [Row(EventKind.OP, "aten::mm", 0, 50_000, dims=dims, types=types)]
+    rows.append(Row(EventKind.RUNTIME, "cudaGraphLaunch", 10_000, 9_000, correlation=7))
+    rows += [
+        Row(EventKind.KERNEL, "ampere_bf16_gemm", 60_000 + 1_000 * index, 900, correlation=7) for index in range(3)
+    ]
     events = table(rows)
     found = price_all(events, link(events), machine)
     assert np.isnan(found.floor_ns).all()
@@ -158,36 +160,36 @@ def test_without_shapes_nothing_is_priced(tmp_path: Path, machine: Machine):
 @pytest.mark.parametrize(
     ("name", "kind", "expected"),
     [
-        ("Memcpy HtoD (Pageable -> Device)", Kind.MEMCPY, Class.TRANSFER),
-        ("Memcpy DtoH (Device -> Pinned)", Kind.MEMCPY, Class.TRANSFER),
-        ("Memcpy PtoP (Device -> Device)", Kind.MEMCPY, Class.TRANSFER),
-        ("Memcpy DtoD (Device -> Device)", Kind.MEMCPY, Class.COMPUTE),
-        ("Memset (Device)", Kind.MEMSET, Class.COMPUTE),
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", Kind.KERNEL, Class.COMMUNICATION),
-        ("ncclKernel_SendRecv(ncclWorkElem)", Kind.KERNEL, Class.COMMUNICATION),
-        ("void vllm::cross_device_reduce_1stage<__half, 2>(RankData*)", Kind.KERNEL, Class.COMMUNICATION),
-        ("void dpsk::ep::dispatch<7168>(int*)", Kind.KERNEL, Class.COMMUNICATION),
-        ("rcclGenericKernel", Kind.KERNEL, Class.COMMUNICATION),
-        ("void at::native::reduce_kernel<512, 1>", Kind.KERNEL, Class.COMPUTE),
-        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8>", Kind.KERNEL, Class.COMPUTE),
+        ("Memcpy HtoD (Pageable -> Device)", EventKind.MEMCPY, WorkClass.TRANSFER),
+        ("Memcpy DtoH (Device -> Pinned)", EventKind.MEMCPY, WorkClass.TRANSFER),
+        ("Memcpy PtoP (Device -> Device)", EventKind.MEMCPY, WorkClass.TRANSFER),
+        ("Memcpy DtoD (Device -> Device)", EventKind.MEMCPY, WorkClass.COMPUTE),
+        ("Memset (Device)", EventKind.MEMSET, WorkClass.COMPUTE),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", EventKind.KERNEL, WorkClass.COMMUNICATION),
+        ("ncclKernel_SendRecv(ncclWorkElem)", EventKind.KERNEL, WorkClass.COMMUNICATION),
+        ("void vllm::cross_device_reduce_1stage<__half, 2>(RankData*)", EventKind.KERNEL, WorkClass.COMMUNICATION),
+        ("void dpsk::ep::dispatch<7168>(int*)", EventKind.KERNEL, WorkClass.COMMUNICATION),
+        ("rcclGenericKernel", EventKind.KERNEL, WorkClass.COMMUNICATION),
+        ("void at::native::reduce_kernel<512, 1>", EventKind.KERNEL, WorkClass.COMPUTE),
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8>", EventKind.KERNEL, WorkClass.COMPUTE),
     ],
 )
-def test_classes(name: str, kind: Kind, expected: Class):
+def test_classes(name: str, kind: EventKind, expected: WorkClass):
     events = table([Row(kind, name, 0, 100)])
     assert price_all(events, link(events), None).kind.tolist() == [expected]
 
 
 def test_a_copy_within_the_device_has_a_floor_of_both_directions(machine: Machine):
     """100 MB are read and written: 200 MB at 3.35 TB/s."""
-    events = table(launched("Memcpy DtoD (Device -> Device)", 0, 9_000, 90_000, 1, kind=Kind.MEMCPY))
-    events.bytes[events.kind == Kind.MEMCPY] = 100_000_000
+    events = table(launched("Memcpy DtoD (Device -> Device)", 0, 9_000, 90_000, 1, kind=EventKind.MEMCPY))
+    events.bytes[events.kind == EventKind.MEMCPY] = 100_000_000
     found = price_all(events, link(events), machine)
     assert found.floor_ns[0] == pytest.approx(2 * 100e6 / 3.35e12 * 1e9)
 
 
 def test_a_copy_from_the_host_is_bound_by_its_link(machine: Machine):
-    events = table(launched("Memcpy HtoD (Pinned -> Device)", 0, 9_000, 900_000, 1, kind=Kind.MEMCPY))
-    events.bytes[events.kind == Kind.MEMCPY] = 10_000_000
+    events = table(launched("Memcpy HtoD (Pinned -> Device)", 0, 9_000, 900_000, 1, kind=EventKind.MEMCPY))
+    events.bytes[events.kind == EventKind.MEMCPY] = 10_000_000
     found = price_all(events, link(events), machine)
     assert machine.host_bytes_per_s is not None
     assert found.floor_ns[0] == pytest.approx(10e6 / machine.host_bytes_per_s.value * 1e9)

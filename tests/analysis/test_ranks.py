@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from gobrrr.analysis.events.links import link
 from gobrrr.analysis.events.observer import NO_COST
-from gobrrr.analysis.pricing.price import Class, price_all
+from gobrrr.analysis.pricing.price import WorkClass, price_all
 from gobrrr.analysis.replay.graph import StepGraph, graph_of
 from gobrrr.analysis.replay.ranks import collectives, matched, run_together
-from gobrrr.analysis.replay.simulator import Run, run
+from gobrrr.analysis.replay.simulator import GraphRun, run
 from gobrrr.analysis.replay.what_if import hosted
 from gobrrr.analysis.savings.gains import Stopwatch
 from gobrrr.doors.pipeline import evidence_of
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 from gobrrr.model.profile import RankProfile, TraceMeta
 from gobrrr.observe.trace import read_trace
 from tests.analysis.tables import DDP, Row, launched, table
@@ -102,7 +102,8 @@ def recorded(program: Sequence[Do], ran: Ran, clock: int = 0, name: str = REDUCE
         times = clock + int(call), clock + int(begin), int(end - begin)
         rows += launched(kernel, *times, number + 1, call_ns=CALL)
     rows += [
-        Row(Kind.RUNTIME, "cudaDeviceSynchronize", clock + int(begin), int(end - begin)) for begin, end in ran.waits
+        Row(EventKind.RUNTIME, "cudaDeviceSynchronize", clock + int(begin), int(end - begin))
+        for begin, end in ran.waits
     ]
     events = table(rows)
     return graph_of(events, link(events), NO_COST, clock, clock + int(ran.end) + 1)
@@ -117,19 +118,19 @@ def meets_of(graphs: Sequence[StepGraph]) -> list[I8]:
     return [collectives(one, price_all(one.events, one.links, None)) for one in graphs]
 
 
-def together(graphs: Sequence[StepGraph], changed: Sequence[StepGraph] | None = None) -> list[Run]:
+def together(graphs: Sequence[StepGraph], changed: Sequence[StepGraph] | None = None) -> list[GraphRun]:
     """Run the ranks, all of them or as changed, with the collectives of their traces."""
     meets = meets_of(graphs)
     assert matched(graphs, meets)
     return run_together(changed or graphs, meets)
 
 
-def ends_of(graph: StepGraph, ran: Run) -> list[float]:
+def ends_of(graph: StepGraph, ran: GraphRun) -> list[float]:
     """The ends of the collectives, from the rank's first event on."""
     return ran.end[meets_of([graph])[0]].tolist()
 
 
-def same_as(runs: Sequence[Run], expected: Sequence[Ran], programs: Sequence[Sequence[Do]], pace: Sequence[float]):
+def same_as(runs: Sequence[GraphRun], expected: Sequence[Ran], programs: Sequence[Sequence[Do]], pace: Sequence[float]):
     """Whether runs are as the second simulator says; a replay begins with the first call."""
     for one, other, program, times in zip(runs, expected, programs, pace, strict=True):
         first = program[0].host * times
@@ -211,7 +212,7 @@ def test_shorter_transfers_are_shorter_by_the_shortest_of_them():
 # -- where they can't be run together ------------------------------------------------------------
 
 
-def apart(graphs: Sequence[StepGraph], runs: Sequence[Run]) -> bool:
+def apart(graphs: Sequence[StepGraph], runs: Sequence[GraphRun]) -> bool:
     """Whether each rank ran as it does alone."""
     return all(np.array_equal(run(one).end, ran.end) for one, ran in zip(graphs, runs, strict=True))
 
@@ -382,7 +383,7 @@ def test_the_shipped_ranks_meet_and_end_together(paths):
 def test_the_kernels_of_other_devices_ranks_are_collectives_by_name():
     graph = graphs_of([layers(1, COMPUTE)] * 2)[0]
     priced = price_all(graph.events, graph.links, None)
-    assert collectives(graph, priced).tolist() == np.flatnonzero(priced.kind == Class.COMMUNICATION).tolist() == [1]
+    assert collectives(graph, priced).tolist() == np.flatnonzero(priced.kind == WorkClass.COMMUNICATION).tolist() == [1]
 
 
 def test_ranks_without_a_common_collective_take_what_the_slowest_takes():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.pricing.price import WorkClass
 from gobrrr.analysis.replay.what_if import in_turn
 from gobrrr.analysis.savings.gains import Effect, length
 from gobrrr.analysis.savings.reductions import BUCKETS, MOSTLY_HIDDEN, overlapping, reduced_once
@@ -162,7 +162,7 @@ def test_what_is_moved_is_neither_lost_nor_longer(tmp_path: Path, count: int, sh
     assert np.array_equal(graph.duration, one.graph.duration)
     assert not graph.gone.any()
     # computing stays on its stream and in its order
-    computing = np.setdiff1d(every(graph), np.flatnonzero(one.priced.kind == Class.COMMUNICATION))
+    computing = np.setdiff1d(every(graph), np.flatnonzero(one.priced.kind == WorkClass.COMMUNICATION))
     assert np.array_equal(graph.stream[computing], one.graph.stream[computing])
     assert np.array_equal(graph.called[computing], one.graph.called[computing])
     assert us_of(one, overlapping(one), share) <= us_of(one) + 3

@@ -10,16 +10,16 @@ import pytest
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import KERNEL_GAP_NS
-from gobrrr.analysis.host.host_loops import HostLoop
+from gobrrr.analysis.host.host_loops import CostlyLoop
 from gobrrr.analysis.host.inputs import inward_copies
-from gobrrr.analysis.host.loops import Loop, work_of
+from gobrrr.analysis.host.loops import StepLoop, work_of
 from gobrrr.analysis.host.waits import inner_waits
 from gobrrr.analysis.replay.what_if import FIXED_NS, GRAPH_LAUNCH_NS
 from gobrrr.analysis.savings.gains import Effect, length
 from gobrrr.analysis.savings.regions import (
-    COUNTING,
-    COUNTING_NS,
     IN_GRAPH_NS,
+    STEP_COUNT_KERNEL_NS,
+    STEP_COUNT_LAUNCHES,
     as_graph,
     as_one_launch,
     as_one_turn,
@@ -30,7 +30,7 @@ from gobrrr.analysis.savings.regions import (
     prefetched,
     unwaiting,
 )
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.observe.trace import read_trace
 from tests import traces
 from tests.analysis.slow_simulator import arrays, same, unprofiled
@@ -215,8 +215,8 @@ def test_a_loop_s_turns_in_the_launches_of_one(tmp_path: Path):
         trace.synchronize()
     evidence = unprofiled(trace, tmp_path)
     first = int(evidence.recorded_steps.begins[0])
-    made = Loop(0, first + np.array([(one - begins[0]) * 1e3 for one in begins]).astype(np.int64))
-    loop = HostLoop(made, work_of(evidence, made), np.array([], dtype=np.int64), 20)
+    made = StepLoop(0, first + np.array([(one - begins[0]) * 1e3 for one in begins]).astype(np.int64))
+    loop = CostlyLoop(made, work_of(evidence, made), np.array([], dtype=np.int64), 20)
     assert then(evidence, as_one_turn(evidence, loop), 1.0) == pytest.approx(20 * 5 + 5 + REACTION, abs=5)
     half = then(evidence, as_one_turn(evidence, loop), 0.0)
     assert half == pytest.approx(20 * 100 / 2 + 20 * 100 / 20 + 5 + REACTION, rel=0.02)
@@ -292,7 +292,7 @@ def test_in_a_graph_an_adam_written_out_counts_on_the_device(ops, parameters: in
     assert len(counting(evidence, evidence.updates)) == 3 * parameters
     kernels = 1 + 4 * len(ops)
     after = then(evidence, as_graph(evidence), 1.0)
-    more = parameters * COUNTING * (COUNTING_NS + IN_GRAPH_NS) / 1e3
+    more = parameters * STEP_COUNT_LAUNCHES * (STEP_COUNT_KERNEL_NS + IN_GRAPH_NS) / 1e3
     assert after == pytest.approx(10 + kernels * (5 + IN_GRAPH_NS / 1e3) + more + REACTION, abs=4)
 
 
@@ -305,13 +305,13 @@ def test_others_that_divide_as_an_adam_does_are_not_taken_for_one(tmp_path: Path
 
 def test_what_an_adam_launches_more_where_it_counts_on_the_device_is_as_a_trace_has_it():
     events = read_trace(str(H200 / "small_parameters.cuda_graph.json.gz")).ranks[0].events
-    kernels = [events.name_of(row) for row in events.of(Kind.KERNEL).tolist()]
+    kernels = [events.name_of(row) for row in events.of(EventKind.KERNEL).tolist()]
     parameters = sum("addcdiv" in one for one in kernels)
     model = ("gemm", "tanh", "cublas", "cutlass", "reduce_kernel", "mse")
     updates_of = sum(not any(word in one for word in model) for one in kernels)
-    assert updates_of / parameters == pytest.approx(len(ADAM) + COUNTING, abs=0.1)
-    lengths = events.duration_ns[events.of(Kind.KERNEL)]
-    assert float(np.median(lengths)) == pytest.approx(COUNTING_NS, rel=0.05)
+    assert updates_of / parameters == pytest.approx(len(ADAM) + STEP_COUNT_LAUNCHES, abs=0.1)
+    lengths = events.duration_ns[events.of(EventKind.KERNEL)]
+    assert float(np.median(lengths)) == pytest.approx(STEP_COUNT_KERNEL_NS, rel=0.05)
 
 
 def test_a_larger_batch_costs_nothing_until_the_device_is_the_bound(tmp_path: Path):

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.events.calls import HostCall, classify
 from gobrrr.analysis.events.links import Links, link
 from gobrrr.analysis.events.observer import DEFAULT_COST, NO_COST, STACKS_COST, ObserverCost
-from gobrrr.analysis.events.steps import Steps, find_steps
+from gobrrr.analysis.events.steps import StepWindow, find_steps
 from gobrrr.analysis.replay.graph import graph_of
 from gobrrr.analysis.replay.simulator import replay
 from gobrrr.analysis.replay.simulator import replayed as run
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import I8, EventKind, EventTable
 from gobrrr.observe.trace import read_trace
 from tests.analysis.tables import Row, launched, table
 from tests.spread import examples
@@ -29,7 +29,9 @@ Program = list[tuple[float, float, bool]]
 """(host us, kernel us, whether the host waits for the device afterwards) of each operation of a step."""
 
 
-def perform(program: Program, folder: Path, *, steps: int = 3, waits: bool = True) -> tuple[EventTable, Links, Steps]:
+def perform(
+    program: Program, folder: Path, *, steps: int = 3, waits: bool = True
+) -> tuple[EventTable, Links, StepWindow]:
     """The trace of a loop over `program`; `waits` False leaves the waits out."""
     trace = Trace(shapes=False)
     for number in range(steps):
@@ -48,7 +50,7 @@ def wall(events: EventTable, links: Links) -> float:
     return find_steps(events, links).wall_ns / 1e3
 
 
-def replayed(made: tuple[EventTable, Links, Steps], cost: ObserverCost, *, cut: bool = False) -> float:
+def replayed(made: tuple[EventTable, Links, StepWindow], cost: ObserverCost, *, cut: bool = False) -> float:
     events, links, steps = made
     window = (steps.start, steps.stop)
     moved = without(events, links, cost, *window) if cut else replay(events, links, cost, *window)
@@ -99,7 +101,7 @@ def test_a_share_of_the_host_s_time_always_stays(tmp_path: Path):
 def test_the_profiler_s_own_work_is_taken_out():
     """It recorded 40 us of its own between two launches that are 100 us apart."""
     rows = [*launched("k", 0, 6_000, 2_000, 1), *launched("k", 100_000, 106_000, 2_000, 2)]
-    rows.append(Row(Kind.OVERHEAD, "Activity Buffer Request", 30_000, 40_000))
+    rows.append(Row(EventKind.OVERHEAD, "Activity Buffer Request", 30_000, 40_000))
     events = table(rows)
     links = link(events)
     free = ObserverCost(op_ns=0, runtime_ns=0, annotation_ns=0, python_ns=0, least_share=0.0)
@@ -139,7 +141,7 @@ def test_a_wait_that_blocks_most_of_a_step_and_gives_little(tmp_path: Path):
     made = perform([*[(50.0, 1_000.0, False)] * 3, (50.0, 1_000.0, True)], tmp_path)
     events, _, steps = made
     call = classify(events.names)[events.name]
-    blocked = events.duration_ns[call == Call.WAIT].sum() / steps.count / 1e3
+    blocked = events.duration_ns[call == HostCall.WAIT].sum() / steps.count / 1e3
     before, after = replayed(made, NO_COST), replayed(made, NO_COST, cut=True)
     assert blocked / before > 0.9
     # 4 kernels and the pauses between them; the refill of some 50 us is all that there is to gain
@@ -160,7 +162,7 @@ def test_a_wait_whose_removal_gives_much(tmp_path: Path):
 def test_only_the_named_waits_are_cut(tmp_path: Path):
     made = perform([*[(100.0, 5.0, False)] * 19, (100.0, 2_000.0, True)], tmp_path, steps=4)
     events, links, steps = made
-    waits = np.flatnonzero(classify(events.names)[events.name] == Call.WAIT)
+    waits = np.flatnonzero(classify(events.names)[events.name] == HostCall.WAIT)
     walls = [
         wall(without(events, links, NO_COST, steps.start, steps.stop, waits[:count]), links)
         for count in range(len(waits) + 1)
@@ -206,8 +208,8 @@ def test_a_pageable_copy_from_the_device_blocks(tmp_path: Path):
         free = max(now + 4_000, free) + 900_000
         begin = free + 1_000
         call = now + 20_000
-        rows += launched("Memcpy DtoH (Device -> Pageable)", call, begin, 5_000, number := number + 1, kind=Kind.MEMCPY,
-                         launch="cudaMemcpyAsync", call_ns=begin + 8_000 - call)  # fmt: skip
+        rows += launched("Memcpy DtoH (Device -> Pageable)", call, begin, 5_000, number := number + 1,
+                         kind=EventKind.MEMCPY, launch="cudaMemcpyAsync", call_ns=begin + 8_000 - call)  # fmt: skip
         free = begin + 5_000
         now = begin + 8_000 + 300_000
     events = table(rows)
@@ -223,7 +225,7 @@ def test_a_wait_while_another_thread_issues_is_not_on_the_path():
     rows = []
     for number in range(8):
         rows += launched("k", number * 100_000, number * 100_000 + 5_000, 90_000, number + 1, thread=1)
-    rows.append(Row(Kind.RUNTIME, "cudaDeviceSynchronize", 1_000, 700_000, thread=0))
+    rows.append(Row(EventKind.RUNTIME, "cudaDeviceSynchronize", 1_000, 700_000, thread=0))
     events = table(rows)
     links = link(events)
     moved = replay(events, links, NO_COST, 0, 900_000)
@@ -297,7 +299,7 @@ def test_the_host_stops_when_the_queue_is_full(tmp_path: Path):
 
 
 def test_no_device_work_and_no_events():
-    events = table([Row(Kind.OP, "aten::mm", 0, 900)])
+    events = table([Row(EventKind.OP, "aten::mm", 0, 900)])
     links = link(events)
     assert replay(events, links, NO_COST, 0, 900).duration_ns.tolist() == [900]
     empty = table([])

@@ -12,7 +12,7 @@ from gobrrr.analysis.answer import representative as part
 from gobrrr.analysis.answer.representative import representative
 from gobrrr.doors import pipeline
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
 from tests.traces import Trace
@@ -101,8 +101,8 @@ def test_the_answer_is_that_of_a_typical_step(tmp_path: Path, body: Body, marked
 def test_work_that_was_still_to_do_keeps_its_launch(tmp_path: Path) -> None:
     profile = recorded(tmp_path, device_bound)
     events = representative(profile).ranks[0].events
-    called = set(events.correlation[events.of(Kind.RUNTIME)].tolist())
-    kernels = events.correlation[events.of(Kind.KERNEL)].tolist()
+    called = set(events.correlation[events.of(EventKind.RUNTIME)].tolist())
+    kernels = events.correlation[events.of(EventKind.KERNEL)].tolist()
     assert set(kernels) <= called
     assert len(kernels) > 5 * 4  # those of the five steps, and some from before
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.hardware import find
 from gobrrr.model.machine import Ceiling, Machine
-from gobrrr.model.work import UNKNOWN, Work
+from gobrrr.model.work import UNKNOWN_WORK, Work
 
 BIG = 1e9  # bytes: far beyond any cache
 
@@ -94,7 +94,7 @@ def test_matrix_and_vector_units_run_at_once():
 
 @pytest.mark.parametrize(
     "one",
-    [UNKNOWN, Work(count="exact", matrix_flop=1e9, matrix_dtype="bfloat16"), work(1e9)],
+    [UNKNOWN_WORK, Work(count="exact", matrix_flop=1e9, matrix_dtype="bfloat16"), work(1e9)],
     ids=["work unknown", "bytes unknown", "peak unknown"],
 )
 def test_what_is_not_known_has_no_floor(one: Work):

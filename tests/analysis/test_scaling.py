@@ -16,7 +16,7 @@ from gobrrr.analysis.events.stream_waits import _by_stream
 from gobrrr.analysis.host.optimizers import _updates_begin, begun_inside, optimizer_spans
 from gobrrr.analysis.replay.graph import _awaited, _previous_end, graph_of
 from gobrrr.analysis.savings.regions import without
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import I8, EventKind, EventTable
 from tests.analysis.tables import Row, launched, table
 
 SEEDS = range(20)
@@ -31,10 +31,10 @@ def training(steps: int) -> EventTable:
     for number in range(steps):
         at = number * 100_000
         rows += [
-            Row(Kind.OP, "autograd::engine::evaluate_function: MmBackward0", at, 10_000),
-            Row(Kind.ANNOTATION, "Optimizer.step#Adam.step", at + 20_000, 60_000),
+            Row(EventKind.OP, "autograd::engine::evaluate_function: MmBackward0", at, 10_000),
+            Row(EventKind.ANNOTATION, "Optimizer.step#Adam.step", at + 20_000, 60_000),
             *launched("adam", at + 30_000, at + 45_000, 20_000, number + 1, stream=7 + number % 2),
-            Row(Kind.RUNTIME, "cudaDeviceSynchronize", at + 50_000, 18_000),
+            Row(EventKind.RUNTIME, "cudaDeviceSynchronize", at + 50_000, 18_000),
         ]
     return table(rows)
 

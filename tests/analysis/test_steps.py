@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gobrrr.analysis.events.links import link
-from gobrrr.analysis.events.steps import Steps, find_steps, steady
-from gobrrr.model.events import Kind
+from gobrrr.analysis.events.steps import StepWindow, find_steps, steady
+from gobrrr.model.events import EventKind
 from tests.analysis.tables import Row, launched, table
 
 NAMES = ["embed", "attend", "project", "norm", "loss", "update"]
@@ -17,14 +17,14 @@ def loop(count: int, *, period: int = 1_000_000, lag: int = 30_000, marks: bool 
     for turn in range(count):
         begin = offset + turn * period
         if marks:
-            rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{turn + 7}", begin, period - 10_000))
+            rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{turn + 7}", begin, period - 10_000))
         for place, name in enumerate(names):
             call = begin + 10_000 + place * 100_000
             rows += launched(name, call, call + lag, 50_000, offset + turn * 100 + place + 1)
     return rows
 
 
-def found(rows: list[Row]) -> Steps:
+def found(rows: list[Row]) -> StepWindow:
     events = table(rows)
     return find_steps(events, link(events))
 
@@ -53,12 +53,12 @@ def test_work_launched_outside_the_annotations_is_of_no_step():
 def test_an_annotation_twice_counts_once():
     """The autograd thread carries a copy of it."""
     rows = loop(2, marks=True)
-    rows += [Row(Kind.ANNOTATION, "ProfilerStep#8", 1_200_000, 200_000, thread=1)]
+    rows += [Row(EventKind.ANNOTATION, "ProfilerStep#8", 1_200_000, 200_000, thread=1)]
     assert found(rows).count == 2
 
 
 def test_other_annotations_are_no_steps():
-    rows = [Row(Kind.ANNOTATION, "Optimizer.step#SGD.step", 0, 900_000), *loop(1)]
+    rows = [Row(EventKind.ANNOTATION, "Optimizer.step#SGD.step", 0, 900_000), *loop(1)]
     steps = found(rows)
     assert (steps.count, steps.marked) == (1, False)
 
@@ -101,20 +101,20 @@ def test_one_step_and_a_half_is_no_repetition():
 
 
 def test_without_device_work_the_host_s_span():
-    steps = found([Row(Kind.OP, "aten::mm", 5_000, 9_000), Row(Kind.OP, "aten::add", 20_000, 1_000)])
+    steps = found([Row(EventKind.OP, "aten::mm", 5_000, 9_000), Row(EventKind.OP, "aten::add", 20_000, 1_000)])
     assert (steps.start, steps.stop, steps.count) == (5_000, 21_000, 1)
 
 
 def test_backlog_is_not_of_the_steps():
     """The recording begins with 300 us of work in flight that nothing in the trace launched."""
     rows = loop(2, marks=True, lag=400_000)
-    rows += [Row(Kind.KERNEL, "before", 0, 200_000), Row(Kind.KERNEL, "before", 210_000, 90_000)]
+    rows += [Row(EventKind.KERNEL, "before", 0, 200_000), Row(EventKind.KERNEL, "before", 210_000, 90_000)]
     steps = found(rows)
     assert (steps.start, steps.count) == (300_000, 2)
 
 
 def test_unlaunched_work_in_the_middle_is_no_backlog():
-    rows = [*loop(2, marks=True, offset=50_000), Row(Kind.KERNEL, "graph", 900_000, 90_000)]
+    rows = [*loop(2, marks=True, offset=50_000), Row(EventKind.KERNEL, "graph", 900_000, 90_000)]
     assert found(rows).start == 50_000
 
 
@@ -122,7 +122,7 @@ def uneven(*lengths: int) -> list[Row]:
     """Annotated steps of the given lengths (us), one kernel each that ends with the step."""
     rows, begin = [], 0
     for number, length in enumerate(lengths):
-        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{number}", begin, length * 1_000))
+        rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{number}", begin, length * 1_000))
         rows += launched("k", begin + 1_000, begin + 10_000, length * 1_000 - 20_000, number + 1)
         begin += length * 1_000
     return rows
@@ -152,7 +152,7 @@ def test_a_step_begins_when_the_device_is_done_with_the_one_before():
     """The host begins at 0, 100 and 200 us; the device needs 900 us for the first step and 300 us for the others."""
     rows = []
     for number, (start, length) in enumerate([(50, 900), (950, 300), (1_250, 300)]):
-        rows.append(Row(Kind.ANNOTATION, f"ProfilerStep#{number}", number * 100_000, 90_000))
+        rows.append(Row(EventKind.ANNOTATION, f"ProfilerStep#{number}", number * 100_000, 90_000))
         rows += launched("k", number * 100_000 + 1_000, start * 1_000, length * 1_000, number + 1)
     events = table(rows)
     links = link(events)

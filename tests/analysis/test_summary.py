@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.analysis.findings.claims import NOTHING, Found
+from gobrrr.analysis.findings.claims import NO_CLAIM, ClaimedFinding
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.doors.pipeline import diagnose
 from gobrrr.model.diagnosis import Diagnosis, Finding, NotChecked
@@ -146,9 +146,9 @@ def test_strides_and_collectives_out_of_range_are_left_out(tmp_path: Path):
     assert changed(tmp_path, change).coverage.device_time == pytest.approx(1.0, abs=0.05)
 
 
-def result() -> Found:
+def result() -> ClaimedFinding:
     made = Finding(code="M01", title="a chain", where=[], at_stake_ns=(0, 1), certainty="high", treatments=[])
-    return Found(made, NOTHING)
+    return ClaimedFinding(made, NO_CLAIM)
 
 
 @pytest.mark.parametrize(("priced", "limited"), [(49, True), (50, False), (100, False)])
@@ -156,7 +156,7 @@ def test_a_condition_that_prices_calls_reaches_as_far_as_they_are_priced(priced:
     floor = np.where(np.arange(100) < priced, 1.0, np.nan)
     evidence: Any = SimpleNamespace(calls=SimpleNamespace(ns=np.full(100, 2.0), floor_ns=floor))
     nothing, found = (as_far_as_priced("M01", evidence, one) for one in (None, result()))
-    assert isinstance(found, Found)
+    assert isinstance(found, ClaimedFinding)
     assert as_far_as_priced("O01", evidence, None) is None
     if limited:
         assert isinstance(nothing, NotChecked)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gobrrr.analysis.pricing.tiles import LEAST_DEPTH, SPLITS, TILES, Product, Tile, padded_flop, product_of
+from gobrrr.analysis.pricing.tiles import LEAST_DEPTH, SPLITS, TILES, MatrixProduct, Tile, padded_flop, product_of
 from gobrrr.cost import price
 from gobrrr.model.work import OpCall, Scalar, Tensor
 from tests.recordings import add, mm, tensor
@@ -107,15 +107,15 @@ def test_unknown_sizes_or_processors_leave_the_count_alone():
 @pytest.mark.parametrize(
     ("call", "sizes"),
     [
-        (mm(2, 3, 4), Product(1, 2, 4, 3)),
-        (OpCall(name="aten::addmm", inputs=(tensor(4), tensor(2, 3), tensor(3, 4))), Product(1, 2, 4, 3)),
-        (OpCall(name="aten::bmm", inputs=(tensor(5, 2, 3), tensor(5, 3, 4))), Product(5, 2, 4, 3)),
+        (mm(2, 3, 4), MatrixProduct(1, 2, 4, 3)),
+        (OpCall(name="aten::addmm", inputs=(tensor(4), tensor(2, 3), tensor(3, 4))), MatrixProduct(1, 2, 4, 3)),
+        (OpCall(name="aten::bmm", inputs=(tensor(5, 2, 3), tensor(5, 3, 4))), MatrixProduct(5, 2, 4, 3)),
         (
             OpCall(name="aten::baddbmm", inputs=(tensor(5, 2, 4), tensor(5, 2, 3), tensor(5, 3, 4))),
-            Product(5, 2, 4, 3),
+            MatrixProduct(5, 2, 4, 3),
         ),
-        (OpCall(name="aten::mm.out", inputs=(tensor(2, 3), tensor(3, 4))), Product(1, 2, 4, 3)),
-        (OpCall(name="aten::_scaled_mm", inputs=(tensor(2, 3), tensor(3, 4))), Product(1, 2, 4, 3)),
+        (OpCall(name="aten::mm.out", inputs=(tensor(2, 3), tensor(3, 4))), MatrixProduct(1, 2, 4, 3)),
+        (OpCall(name="aten::_scaled_mm", inputs=(tensor(2, 3), tensor(3, 4))), MatrixProduct(1, 2, 4, 3)),
         (OpCall(name="aten::mm", inputs=(tensor(2, 3),)), None),
         (OpCall(name="aten::mm", inputs=(tensor(2, 3), Scalar("1"))), None),
         (OpCall(name="aten::mm", inputs=(tensor(2, 3), tensor(5, 3, 4))), None),
@@ -123,5 +123,5 @@ def test_unknown_sizes_or_processors_leave_the_count_alone():
         (add(4), None),
     ],
 )
-def test_the_sizes_of_a_product(call: OpCall, sizes: Product | None):
+def test_the_sizes_of_a_product(call: OpCall, sizes: MatrixProduct | None):
     assert product_of(call) == sizes

@@ -20,7 +20,7 @@ from gobrrr.analysis.replay.graph import StepGraph, graph_of
 from gobrrr.analysis.replay.simulator import run
 from gobrrr.analysis.replay.what_if import Change
 from gobrrr.analysis.savings.gains import length
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from tests import traces
 from tests.analysis.slow_simulator import arrays, every, named, same, slowly, unprofiled
 from tests.analysis.tables import Row, launched, table
@@ -375,7 +375,7 @@ def _one_kernel(ns: int) -> StepGraph:
 
 def test_the_outermost_operation_that_launches_only_what_is_asked_for():
     """An operation around two, of which one launches twice: each launch alone, the inner operation, the outer one."""
-    rows = [Row(Kind.OP, "outer", 0, 100_000), Row(Kind.OP, "inner", 10_000, 40_000)]
+    rows = [Row(EventKind.OP, "outer", 0, 100_000), Row(EventKind.OP, "inner", 10_000, 40_000)]
     rows += launched("a", 15_000, 22_000, 3_000, 1)
     rows += launched("b", 30_000, 37_000, 3_000, 2)
     rows += launched("c", 60_000, 67_000, 3_000, 3)

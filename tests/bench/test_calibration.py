@@ -14,7 +14,7 @@ from bench import calibration
 from bench.calibration import Point, Table, compared, entries, row_of, table, usual
 from bench.calibration_fit import COVERED, DRAWN, NOISY, Interval, Sample, fit, judged, left_out, spreads
 from gobrrr.analysis.replay.fitted import fitted
-from gobrrr.analysis.replay.predictive import Replayed
+from gobrrr.analysis.replay.predictive import ReplayedSaving
 
 
 def point(workload: str, measured: float, *, treatment: str = "compile", regime: str = "overhead",
@@ -25,8 +25,8 @@ def point(workload: str, measured: float, *, treatment: str = "compile", regime:
 
 
 def answer(expected: float, low: float, high: float, *, touched: float = 0.9, mechanism: str = "compiled",
-           device: str = "cuda") -> Replayed:  # fmt: skip
-    return Replayed(expected, low, high, touched, mechanism, device)
+           device: str = "cuda") -> ReplayedSaving:  # fmt: skip
+    return ReplayedSaving(expected, low, high, touched, mechanism, device)
 
 
 def test_an_interval_is_scored_by_its_width_and_by_ten_times_what_lies_outside() -> None:

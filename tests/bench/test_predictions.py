@@ -13,10 +13,10 @@ from bench import fit_dispatch, fit_efficiency, predictions
 from bench.fit_dispatch import FEATURES, HOST_BOUND
 from bench.fit_efficiency import FEWEST, Point
 from bench.zoo_recordings import Labelled
-from gobrrr.analysis.pricing.expected import Parts, expect
+from gobrrr.analysis.pricing.expected import TimeParts, expect
 from gobrrr.cost import price
 from gobrrr.hardware import efficiency, find
-from gobrrr.hardware.efficiency import Kind, Share
+from gobrrr.hardware.efficiency import Share, ShareKey
 from gobrrr.model.recording import RecordedCall
 from gobrrr.model.work import OpCall, TensorList
 from tests.recordings import recorded, recording, relu, share, tensor, view
@@ -24,20 +24,20 @@ from tests.recordings import recorded, recording, relu, share, tensor, view
 # Shares
 
 
-def measured(true: Share, kind: Kind, *, model: str = "", noise: float = 0.0, seed: int = 0) -> list[Point]:
+def measured(true: Share, kind: ShareKey, *, model: str = "", noise: float = 0.0, seed: int = 0) -> list[Point]:
     """Calls from tiny to huge, bound by either side, in the cache or not, that take what the share says."""
     rng = np.random.default_rng(seed)
     made = []
     for size in np.geomspace(10.0, 1e7, 12):
         for compute, memory in ((size, size / 20), (size / 20, size)):
             inside = 1.0 if size < 1e4 else 0.0
-            parts = Parts(float(compute), 0.0, float(memory), inside)
+            parts = TimeParts(float(compute), 0.0, float(memory), inside)
             ns = parts.time(true) * math.exp(noise * rng.standard_normal())
             made.append(Point(model, kind, parts, ns, 3, (ns / 1e3) ** 0.3))
     return made
 
 
-ADD, MM = Kind("add", "", "pointwise", "float32"), Kind("mm", "odd", "matmul", "bfloat16")
+ADD, MM = ShareKey("add", "", "pointwise", "float32"), ShareKey("mm", "odd", "matmul", "bfloat16")
 TRUE = {
     ADD: share(fixed_ns=2500.0, compute=0.55, memory=0.83, cached=1.6),
     MM: share(fixed_ns=6000.0, compute=0.31, memory=0.6, cached=0.9),
@@ -50,7 +50,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch, points: list[Point], **more: Any) ->
 
 
 @pytest.mark.parametrize("kind", TRUE, ids=lambda one: one.op)
-def test_known_shares_are_recovered(monkeypatch: pytest.MonkeyPatch, kind: Kind):
+def test_known_shares_are_recovered(monkeypatch: pytest.MonkeyPatch, kind: ShareKey):
     true = TRUE[kind]
     found = fitted(monkeypatch, measured(true, kind))[efficiency.keys(kind)[0]]
     for field in ("fixed_ns", "compute", "memory", "cached"):
@@ -103,10 +103,10 @@ def test_the_fit_s_times_are_the_prediction_s():
     """The vectorised formula of the fit and `Parts.time` are one."""
     one = share(fixed_ns=3000.0, compute=0.4, memory=0.7, cached=1.3)
     for parts in (
-        Parts(5e3, 1e3, 2e3, 0.0),
-        Parts(1e3, 5e3, 9e3, 0.4),
-        Parts(0.0, 0.0, 9e3, 1.0),
-        Parts(1, 1, 1, 0, 9),
+        TimeParts(5e3, 1e3, 2e3, 0.0),
+        TimeParts(1e3, 5e3, 9e3, 0.4),
+        TimeParts(0.0, 0.0, 9e3, 1.0),
+        TimeParts(1, 1, 1, 0, 9),
     ):
         columns = np.array([(*parts, 1.0, 1.0)])
         value = np.array([one.fixed_ns, one.compute, one.memory, one.cached])

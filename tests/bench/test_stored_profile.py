@@ -19,18 +19,18 @@ from gobrrr.model.events import COLUMN_TYPES
 from gobrrr.model.live import Live, StepTimes
 from gobrrr.model.profile import Profile
 from gobrrr.model.recording import (
-    Again,
     Assumption,
     CallLine,
-    Held,
-    HostLoop,
-    Kept,
-    Later,
+    HeldMemory,
+    OpTally,
     OwnTime,
     RecordedCall,
+    RecordedLoop,
     Recording,
+    RepeatedWork,
+    SecondStep,
     Site,
-    Tally,
+    SurvivingResult,
 )
 from gobrrr.model.work import OpCall, Scalar, Tensor, TensorList
 from gobrrr.observe.trace import read_trace
@@ -53,12 +53,12 @@ SEEN = Recording(
     on_cpu=False, assumptions=(Assumption("item", "1", None),), notes=("said",), versions={"torch": "2"},
     lines=(CallLine(caller="a.py(1): f", callee="cat", source="a.py(2): f"),), code={"a.py(2): f": "x = torch.cat(y)"},
     own=(OwnTime(caller="a.py(1): f", source="a.py(3): f", callee="choice"),),
-    again=(Again(kind="rows", source="a.py(2): f", module=None, op="aten::cat", calls=(0,), rows=((1, 2),)),),
-    loops=(HostLoop(source="a.py(2): f", turns=(0, 1), depends="yes"),),
-    later=Later(
-        first=(Tally(op="aten::cat", source=None, count=1, elements=9),), second=(),
-        held=(Held(step=3, nodes=None, tensors=2, bytes=36, device_bytes=None, hooks=0),),
-        kept=(Kept(op="aten::cat", source=None, nodes=1, chain=False),), before=2,
+    again=(RepeatedWork(kind="rows", source="a.py(2): f", module=None, op="aten::cat", calls=(0,), rows=((1, 2),)),),
+    loops=(RecordedLoop(source="a.py(2): f", turns=(0, 1), depends="yes"),),
+    later=SecondStep(
+        first=(OpTally(op="aten::cat", source=None, count=1, elements=9),), second=(),
+        held=(HeldMemory(step=3, nodes=None, tensors=2, bytes=36, device_bytes=None, hooks=0),),
+        kept=(SurvivingResult(op="aten::cat", source=None, nodes=1, chain=False),), before=2,
     ), streams={"0x1": "pipe"}, seconds=0.5,
 )  # fmt: skip
 

@@ -26,20 +26,20 @@ from bench.gpu.treatments_one import recipes
 from bench.gpu.treatments_turns import Runner, Turn, in_turns
 from gobrrr.model.treated import Timing, Treated, TrialRecord
 from gobrrr.model.workload import Workload
-from gobrrr.treatments.framework.way import Way
+from gobrrr.treatments.framework.way import TreatmentWay
 from gobrrr.trials.arms import Arm
-from gobrrr.trials.bench import Here
-from gobrrr.trials.search import Telling
+from gobrrr.trials.bench import LocalRunner
+from gobrrr.trials.search import NamedProgress
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 
-def way(name: str, step: Callable[[], None] = lambda: None, **more: Any) -> Way:
+def way(name: str, step: Callable[[], None] = lambda: None, **more: Any) -> TreatmentWay:
     @contextlib.contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         yield Workload(step=step)
 
-    return Way(name=name, treatment=name, apply=apply, code="", numerics="none", rank=0, **more)
+    return TreatmentWay(name=name, treatment=name, apply=apply, code="", numerics="none", rank=0, **more)
 
 
 class Clock:
@@ -156,9 +156,9 @@ def test_the_best_is_the_fastest_whose_numbers_hold_and_may_be_the_step_as_it_is
 
 def test_treating_ends_after_so_many_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     unapplied = iter((False, True, False))
-    monkeypatch.setattr(Here, "__init__", lambda self, *_, **__: None)
-    monkeypatch.setattr(Here, "trial", lambda *_: SimpleNamespace(unapplied=next(unapplied)))
-    bench = Limited(None, "one", Turn(tmp_path / "turn"), 2, Telling(None))
+    monkeypatch.setattr(LocalRunner, "__init__", lambda self, *_, **__: None)
+    monkeypatch.setattr(LocalRunner, "trial", lambda *_: SimpleNamespace(unapplied=next(unapplied)))
+    bench = Limited(None, "one", Turn(tmp_path / "turn"), 2, NamedProgress(None))
     for _ in range(3):
         bench.trial((), None, None)  # type: ignore[arg-type]
     assert len(bench.ends) == 2

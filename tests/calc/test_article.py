@@ -7,12 +7,12 @@ import pytest
 import gobrrr
 from gobrrr import envelope
 from gobrrr.envelope.article import rounds_to
-from gobrrr.model.envelope import Balance, Claim, Envelope
+from gobrrr.model.envelope import ArticleFigure, Balance, Envelope
 
 N = 67_108_864
 
 
-def computed(part: str) -> Claim:
+def computed(part: str) -> ArticleFigure:
     (found,) = [claim for claim in envelope.claims() if part in claim.quote]
     return found
 

@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
-from gobrrr.model.recording import Dependence, HostLoop, RecordedCall, Recording, Site
+from gobrrr.model.recording import Dependence, RecordedCall, RecordedLoop, Recording, Site
 from gobrrr.model.work import OpCall
 from tests.analysis.tables import evidence
 from tests.conftest import H100, H100_EXTRA
@@ -45,7 +45,8 @@ def followed(
     carried = names[0] if depends in ("yes", "layers") else ""
     seen = Recording(
         target="", calls=calls, sites=(Site(user="train.py(13): step"),), peak_bytes=0, start_bytes=0, module_calls=0,
-        on_cpu=False, loops=(HostLoop("train.py(12): step", begins, depends, carried, within, read, again, products),),
+        on_cpu=False,
+        loops=(RecordedLoop("train.py(12): step", begins, depends, carried, within, read, again, products),),
     )  # fmt: skip
     return watched(evidence, seen=seen)
 

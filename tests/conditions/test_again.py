@@ -9,9 +9,9 @@ import pytest
 
 from gobrrr.analysis.detect.again import left_over
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.model.diagnosis import NotChecked
-from gobrrr.model.recording import Again, RecordedCall, Recording, Site
+from gobrrr.model.recording import RecordedCall, Recording, RepeatedWork, Site
 from gobrrr.model.work import OpCall, Tensor, Work
 from tests.conditions.lives import ran
 from tests.conditions.makers import seen_of
@@ -31,7 +31,7 @@ def masks(trace: Trace) -> None:
             trace.op(name, [[512, 512]], 30.0)
 
 
-def looked(folder: Path, again: tuple[Again, ...] | None, body: Callable[[Trace], None] = masks) -> Evidence:
+def looked(folder: Path, again: tuple[RepeatedWork, ...] | None, body: Callable[[Trace], None] = masks) -> Evidence:
     calls = tuple(RecordedCall(OpCall(name=name), "forward", 0) for name in NAMES)
     seen = Recording(
         target="", calls=calls, sites=(Site(user=LINE),), peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False,
@@ -40,9 +40,9 @@ def looked(folder: Path, again: tuple[Again, ...] | None, body: Callable[[Trace]
     return watched(ran(folder, body), seen=seen)
 
 
-def mask(**given: object) -> Again:
+def mask(**given: object) -> RepeatedWork:
     first = {"kind": "steps", "source": LINE, "module": "Attention", "op": "aten::triu", "calls": (0, 2), "times": 2}
-    return Again(**{"of": "numbers", **first, **given})  # type: ignore[arg-type]
+    return RepeatedWork(**{"of": "numbers", **first, **given})  # type: ignore[arg-type]
 
 
 def test_masks_that_each_step_makes_vanish(tmp_path: Path):
@@ -117,8 +117,8 @@ def tensors(*shapes: tuple[int, ...]) -> OpCall:
     return OpCall(name="aten::x", inputs=tuple(Tensor(shape, "float32") for shape in shapes))
 
 
-def group(call: OpCall, family: str = "matmul") -> Group:
-    return Group(call=call, work=Work(family=family, count="exact"), floor=None)
+def group(call: OpCall, family: str = "matmul") -> CallGroup:
+    return CallGroup(call=call, work=Work(family=family, count="exact"), floor=None)
 
 
 def test_what_a_product_still_moves_is_its_weight_and_the_new_rows() -> None:

@@ -10,8 +10,17 @@ import pytest
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
-from gobrrr.model.live import Memory
-from gobrrr.model.recording import CallLine, Held, Kept, Later, RecordedCall, Recording, Site, Tally
+from gobrrr.model.live import DeviceMemory
+from gobrrr.model.recording import (
+    CallLine,
+    HeldMemory,
+    OpTally,
+    RecordedCall,
+    Recording,
+    SecondStep,
+    Site,
+    SurvivingResult,
+)
 from gobrrr.model.work import OpCall
 from tests.conditions.lives import live_of
 from tests.evidence import certain, check, evidence_from, found, predict, watched
@@ -88,19 +97,20 @@ def test_two_steps_show_no_trend(tmp_path: Path):
 NONE = (0, 0, 0, 0)
 
 
-def tally(op: str, count: int, elements: int, source: str = LINE) -> Tally:
-    return Tally(op=op, source=source, count=count, elements=elements)
+def tally(op: str, count: int, elements: int, source: str = LINE) -> OpTally:
+    return OpTally(op=op, source=source, count=count, elements=elements)
 
 
-def boundaries(nodes: tuple[int, ...] = NONE, hooks: tuple[int, ...] = NONE, bytes_: int = 0) -> tuple[Held, ...]:
+def boundaries(nodes: tuple[int, ...] = NONE, hooks: tuple[int, ...] = NONE, bytes_: int = 0) -> tuple[HeldMemory, ...]:
     at = (18, 24, 25, 26)
     rows = zip(at, nodes, hooks, strict=True)
     return tuple(
-        Held(step=step, nodes=n, tensors=9, bytes=step * bytes_, device_bytes=None, hooks=h) for step, n, h in rows
+        HeldMemory(step=step, nodes=n, tensors=9, bytes=step * bytes_, device_bytes=None, hooks=h)
+        for step, n, h in rows
     )
 
 
-def looked(seen: Evidence, later: Later, **more: object) -> Evidence:
+def looked(seen: Evidence, later: SecondStep, **more: object) -> Evidence:
     given: dict[str, object] = {"calls": (), "sites": (), **more}
     recording = Recording(
         target="", peak_bytes=0, start_bytes=0, module_calls=0, on_cpu=False, later=later, **given
@@ -111,7 +121,7 @@ def looked(seen: Evidence, later: Later, **more: object) -> Evidence:
 def test_looks_behind_the_steps_tell_the_line_and_how_long_it_has_grown(tmp_path: Path):
     seen = steps_of(tmp_path, more_calls)
     fixed = tally("aten::add", 3, 3, "train.py(5): step")
-    later = Later(first=(tally("aten::add", 16, 16), fixed), second=(tally("aten::add", 17, 17), fixed), before=9)
+    later = SecondStep(first=(tally("aten::add", 16, 16), fixed), second=(tally("aten::add", 17, 17), fixed), before=9)
     finding = found("R04", looked(seen, later))
     assert finding.certainty == "high"
     assert finding.where[0].source == LINE
@@ -124,20 +134,20 @@ def test_looks_behind_the_steps_tell_the_line_and_how_long_it_has_grown(tmp_path
 
 def test_growth_that_the_looks_do_not_see_has_ended(tmp_path: Path):
     same = (tally("aten::add", 13, 13),)
-    assert check("R04", looked(steps_of(tmp_path, more_calls), Later(first=same, second=same))) is None
+    assert check("R04", looked(steps_of(tmp_path, more_calls), SecondStep(first=same, second=same))) is None
 
 
 def constant(trace: Trace, number: int) -> None:
     product(trace)
 
 
-def held(folder: Path, later: Later, **more: object) -> Evidence:
+def held(folder: Path, later: SecondStep, **more: object) -> Evidence:
     return looked(steps_of(folder, constant), later, **more)
 
 
 def test_graphs_that_stay_are_told_though_they_cost_no_time_yet(tmp_path: Path):
-    kept = Kept(op="aten::add", source=LINE, nodes=40, chain=True)
-    later = Later(first=(), second=(), held=boundaries((10, 40, 45, 50), bytes_=1000), kept=(kept,))
+    kept = SurvivingResult(op="aten::add", source=LINE, nodes=40, chain=True)
+    later = SecondStep(first=(), second=(), held=boundaries((10, 40, 45, 50), bytes_=1000), kept=(kept,))
     finding = found("R04", held(tmp_path, later))
     assert (finding.at_stake_ns, finding.certainty) == ((0.0, 0.0), "high")
     assert (finding.where[0].op, finding.where[0].source) == ("aten::add", LINE)
@@ -150,19 +160,22 @@ def test_graphs_that_stay_are_told_though_they_cost_no_time_yet(tmp_path: Path):
 
 @pytest.mark.parametrize("nodes", [(10, 10, 10, 10), (10, 40, 40, 45), (50, 10, 40, 70), (10, 40, 55, 90)])
 def test_graphs_that_only_vary_are_not(nodes: tuple[int, ...], tmp_path: Path):
-    assert check("R04", held(tmp_path, Later(first=(), second=(), held=boundaries(nodes)))) is None
+    assert check("R04", held(tmp_path, SecondStep(first=(), second=(), held=boundaries(nodes)))) is None
 
 
 def filling(folder: Path, each: int, *, tensors: int = 6) -> Evidence:
     """A step that keeps a result of so many bytes; `tensors`: how many more the six recorded steps left."""
-    kept = Kept(op="aten::exp", source=LINE, nodes=0, chain=False, bytes=each)
+    kept = SurvivingResult(op="aten::exp", source=LINE, nodes=0, chain=False, bytes=each)
     rows = [(18, 9), (24, 9 + tensors), (25, 10 + tensors), (26, 11 + tensors)]
     there = tuple(
-        Held(step=step, nodes=0, tensors=count, bytes=step * each, device_bytes=None, hooks=0) for step, count in rows
+        HeldMemory(step=step, nodes=0, tensors=count, bytes=step * each, device_bytes=None, hooks=0)
+        for step, count in rows
     )
-    seen = held(folder, Later(first=(), second=(), held=there, kept=(kept,)))
+    seen = held(folder, SecondStep(first=(), second=(), held=there, kept=(kept,)))
     assert seen.profile.live is not None
-    return watched(seen, live=msgspec.structs.replace(seen.profile.live, memory=Memory(capacity_bytes=1_000_000_000)))
+    return watched(
+        seen, live=msgspec.structs.replace(seen.profile.live, memory=DeviceMemory(capacity_bytes=1_000_000_000))
+    )
 
 
 def test_results_that_only_fill_the_memory(tmp_path: Path):
@@ -183,7 +196,7 @@ def test_memory_that_does_not_fill(each: int, tensors: int, tmp_path: Path):
 
 def test_hooks_that_become_more(tmp_path: Path):
     line = CallLine(caller=CALLER, callee="register_forward_hook", source=LINE)
-    later = Later(first=(), second=(), held=boundaries(hooks=(18, 24, 25, 26)))
+    later = SecondStep(first=(), second=(), held=boundaries(hooks=(18, 24, 25, 26)))
     seen = held(tmp_path, later, lines=(line,))
     finding = found("R04", seen)
     assert finding.where[0].source == LINE
@@ -206,7 +219,7 @@ def turns(folder: Path, *lengths: int, forward: tuple[int, ...] = ()) -> Evidenc
             trace.op(names[phase], [[512, 512], [512, 512]], 50.0)
 
     lines = (CallLine(caller=CALLER, callee="grad", source=LINE),)
-    same = Later(first=(), second=())
+    same = SecondStep(first=(), second=())
     return looked(steps_of(folder, body, count=3), same, calls=calls, sites=(Site(user=CALLER),), lines=lines)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from gobrrr.analysis.findings.claims import Found, outside
+from gobrrr.analysis.findings.claims import ClaimedFinding, outside
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import scope_of
 from gobrrr.conditions.again import longer_steps
 from gobrrr.model.diagnosis import Finding, NotChecked
-from gobrrr.model.live import Collection, Collector, Compiled, GraphBreak, Memory, Recompile, Switches, Threads
+from gobrrr.model.live import Collection, Collector, Compiled, DeviceMemory, GraphBreak, Recompile, Switches, Threads
 from gobrrr.model.recording import CallLine, Recording
 from tests.conditions.lives import framed, live_of, ran
 from tests.conditions.makers import seen_of
@@ -225,7 +225,7 @@ def test_blocking_launches_save_at_most_the_smaller_of_host_and_device(tmp_path:
 def whole_step(seen: Evidence) -> float:
     """All that the step loses to launching and Python, and to chains: mul after mul spares half of what they move."""
     chains = claimed("M01", seen)
-    fused = chains.claim.total / seen.steps.count if isinstance(chains, Found) else 0.0
+    fused = chains.claim.total / seen.steps.count if isinstance(chains, ClaimedFinding) else 0.0
     return seen.line("overhead", "launching") + seen.line("overhead", "python") + fused
 
 
@@ -422,14 +422,14 @@ def _freed(trace: Trace):
 
 
 def test_the_line_that_empties_the_cache_is_named(tmp_path: Path):
-    finding = found("O06", ran(tmp_path, emptied, memory=Memory(mallocs=2.0, frees=2.0, retries=0.0)))
+    finding = found("O06", ran(tmp_path, emptied, memory=DeviceMemory(mallocs=2.0, frees=2.0, retries=0.0)))
     assert finding.where[0].op == "torch.cuda.empty_cache"
     assert finding.where[0].source == "train.py(30): step"
     assert "a step without the profiler: 2 allocations, 2 frees" in finding.evidence
 
 
 def test_an_allocator_that_was_quiet_without_the_profiler_is_healthy(tmp_path: Path):
-    assert check("O06", ran(tmp_path, emptied, memory=Memory(mallocs=0.0, frees=0.0))) is None
+    assert check("O06", ran(tmp_path, emptied, memory=DeviceMemory(mallocs=0.0, frees=0.0))) is None
     assert check("O06", ran(tmp_path, emptied)) is not None
 
 

@@ -11,15 +11,15 @@ import pytest
 from msgspec import structs
 
 from gobrrr.analysis.answer.study import study
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.findings.path import Path as StepPath
+from gobrrr.analysis.findings.path import StepPath as StepPath
 from gobrrr.analysis.findings.path import path_of, step_saving
 from gobrrr.conditions import catalogue
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.conditions.overlap import explained
 from gobrrr.model.machine import Ceiling, Machine
-from gobrrr.model.program import Made, Program
+from gobrrr.model.program import Program, ProgramObject
 from gobrrr.model.recording import Dependence
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import words
@@ -228,7 +228,7 @@ def test_what_turning_can_t_take_is_not_the_order_s(tmp_path: Path):
 def test_no_finding_speaks_of_what_a_cpu_has_not(name: str):
     seen = on_cpu(shipped(name))
     results = [as_far_as_priced(one.code, seen, one.check(seen)) for one in catalogue()]
-    claims = [one for one in results if isinstance(one, Found) and not one.hidden]
+    claims = [one for one in results if isinstance(one, ClaimedFinding) and not one.hidden]
     found_ = [one.finding for one in claims]
     assert not {one.code for one in found_} & {"C02", "C03", "C06", "D02", "Q01"}
     for one in found_:
@@ -320,7 +320,7 @@ def test_a_loop_outside_of_the_model_is_compiled_with_its_function(depends: Depe
             trace.view("aten::select", [40, 64], ["0", str(turn)], 10.0)
             trace.op("aten::mm", [[64, 64], [64, 64]], 2.0, dtype="float32", host_us=20.0)
 
-    program = Program(model=Made(kind="torch.nn.Linear", base="torch.nn.Linear", name="critic"))
+    program = Program(model=ProgramObject(kind="torch.nn.Linear", base="torch.nn.Linear", name="critic"))
     seen = followed(on_cpu(seen_of(tmp_path, body)), 40, ("aten::select", "aten::mm"), depends)
     seen = watched(seen, live=structs.replace(live_of(), kind="cpu", program=program))
     finding = found("O04", seen)

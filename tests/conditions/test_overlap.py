@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.analysis.findings.claims import NOTHING, Claim, Found, lengths
+from gobrrr.analysis.findings.claims import NO_CLAIM, ClaimedFinding, TimeClaim, lengths
 from gobrrr.conditions import catalogue
-from gobrrr.conditions.overlap import BESIDE, SPECIFIC_FIRST, settle
+from gobrrr.conditions.overlap import INDEPENDENT_CODE, SPECIFIC_FIRST, settle
 from gobrrr.doors.pipeline import evidence_of
 from gobrrr.model.diagnosis import Finding
 from gobrrr.observe.trace import read_trace
@@ -24,13 +24,13 @@ TRACES = sorted({*H100.glob("*.json.gz"), *H100_EXTRA.glob("*.json.gz"), *H100_E
 PUBLIC = public_files()
 
 
-def made(code: str, units: dict[int, float], low: float | None = None) -> Found:
+def made(code: str, units: dict[int, float], low: float | None = None) -> ClaimedFinding:
     ns = np.array(list(units.values()), dtype=float)
-    claim = Claim(np.array(list(units), dtype=np.int64), ns, ns * (1.0 if low is None else low))
+    claim = TimeClaim(np.array(list(units), dtype=np.int64), ns, ns * (1.0 if low is None else low))
     high = float(ns.sum())
     stake = (high * (1.0 if low is None else low), high)
     finding = Finding(code=code, title=code, where=[], at_stake_ns=stake, certainty="high", treatments=[])
-    return Found(finding, claim)
+    return ClaimedFinding(finding, claim)
 
 
 def test_claims_apart_stay_as_they_are():
@@ -61,20 +61,20 @@ def test_threads_that_wait_hide_nothing_else_that_is_wrong_with_an_operation():
 def test_the_low_end_keeps_what_nobody_else_claims():
     """D01's copies are D02's; its idle time, which the low end rests on, is its own."""
     idle = made("D01", {0: 50.0, 1: 20.0})
-    idle = Found(idle.finding, Claim(idle.claim.unit, idle.claim.ns, np.array([50.0, 0.0])))
+    idle = ClaimedFinding(idle.finding, TimeClaim(idle.claim.unit, idle.claim.ns, np.array([50.0, 0.0])))
     found = settle([idle, made("D02", {1: 20.0})], np.array([50.0, 20.0]), 1, 100.0)
     assert [(one.code, one.at_stake_ns) for one in found] == [("D01", (50.0, 50.0)), ("D02", (20.0, 20.0))]
 
 
 def test_findings_about_the_measurement_come_last_with_nothing_at_stake():
     quality = Finding(code="Q01", title="", where=[], at_stake_ns=(0.0, 0.0), certainty="high", treatments=[])
-    found = settle([Found(quality, NOTHING), made("M01", {0: 5.0})], np.array([10.0]), 1, 10.0)
+    found = settle([ClaimedFinding(quality, NO_CLAIM), made("M01", {0: 5.0})], np.array([10.0]), 1, 10.0)
     assert [one.code for one in found] == ["M01", "Q01"]
 
 
 def test_every_condition_about_the_step_has_its_place():
     codes = {one.code for one in catalogue() if not one.code.startswith("Q")}
-    assert codes == {*SPECIFIC_FIRST, BESIDE}
+    assert codes == {*SPECIFIC_FIRST, INDEPENDENT_CODE}
 
 
 @settings(max_examples=examples(200), deadline=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.model.live import Memory
+from gobrrr.model.live import DeviceMemory
 from tests.conditions.lives import live_of
 from tests.conditions.makers import seen_of, what_its_calls_lose
 from tests.evidence import certain, check, found, predict, watched
@@ -38,12 +38,12 @@ def training(trace: Trace, again: int = 4, node: str = "GeluBackward0") -> None:
             matmul(trace, -1)
 
 
-def live(seen: Evidence, memory: Memory | None) -> Evidence:
+def live(seen: Evidence, memory: DeviceMemory | None) -> Evidence:
     return watched(certain(seen), live=live_of(memory=memory))
 
 
 def test_what_fits_is_not_worth_computing_again(tmp_path: Path):
-    free = Memory(peak_bytes=10 * GB, capacity_bytes=80 * GB)
+    free = DeviceMemory(peak_bytes=10 * GB, capacity_bytes=80 * GB)
     seen = live(seen_of(tmp_path, training), free)
     finding = found("R01", seen)
     assert finding.certainty == "high"
@@ -55,12 +55,12 @@ def test_what_fits_is_not_worth_computing_again(tmp_path: Path):
 
 
 def test_what_would_not_fit_is_healthy(tmp_path: Path):
-    full = Memory(peak_bytes=72 * GB, capacity_bytes=80 * GB)
+    full = DeviceMemory(peak_bytes=72 * GB, capacity_bytes=80 * GB)
     assert check("R01", live(seen_of(tmp_path, training), full)) is None
 
 
-@pytest.mark.parametrize("memory", [None, Memory(), Memory(capacity_bytes=80 * GB)])
-def test_an_unknown_peak_promises_nothing_for_sure(tmp_path: Path, memory: Memory | None):
+@pytest.mark.parametrize("memory", [None, DeviceMemory(), DeviceMemory(capacity_bytes=80 * GB)])
+def test_an_unknown_peak_promises_nothing_for_sure(tmp_path: Path, memory: DeviceMemory | None):
     finding = found("R01", live(seen_of(tmp_path, training), memory))
     assert finding.certainty == "low"
     assert finding.at_stake_ns[0] == 0

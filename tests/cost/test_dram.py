@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench import counters
 from gobrrr.cost import price, waves
-from gobrrr.cost.cache import SECTOR_BYTES, Kernel, kept, left, spread_bytes
+from gobrrr.cost.cache import SECTOR_BYTES, KernelTraffic, kept, left, spread_bytes
 from gobrrr.cost.executed import tensor_flop
 from gobrrr.cost.traffic import Traffic, dram
 from gobrrr.model.work import OpCall, Scalar, Tensor, TensorList, Work
@@ -299,7 +299,7 @@ def test_touched_panels_by_brute_force(grouped: int, other: int, group: int, pro
         again += len({a for a, _ in chunk} & {a for a, _ in before})
         other_again += len({b for _, b in chunk} & {b for _, b in before})
         other_later += len(({b for _, b in chunk} & {b for _, b in earlier}) - {b for _, b in before})
-    assert found == waves.Touched(len(chunks), again, other_again, other_later)
+    assert found == waves.PanelReads(len(chunks), again, other_again, other_later)
 
 
 @given(st.integers(1, 12), st.integers(1, 40), st.integers(1, 9), st.integers(0, 60))
@@ -321,10 +321,10 @@ def test_what_a_cache_keeps() -> None:
     assert kept(1.2e6, 1e6) == 0.0
     assert 0.0 < kept(0.9e6, 1e6) < kept(0.8e6, 1e6) < 1.0
     assert kept(1.0, 0.0) == 0.0
-    assert left(Kernel(0.0, 1e9), 1e8) == pytest.approx(4.4e7)
-    assert left(Kernel(3e9, 1e9), 1e8) == pytest.approx(1.9e7)
-    assert left(Kernel(0.0, 0.0), 1e8) == 0.0
-    assert not math.isnan(left(Kernel(1.0, 1.0), 1.0))
+    assert left(KernelTraffic(0.0, 1e9), 1e8) == pytest.approx(4.4e7)
+    assert left(KernelTraffic(3e9, 1e9), 1e8) == pytest.approx(1.9e7)
+    assert left(KernelTraffic(0.0, 0.0), 1e8) == 0.0
+    assert not math.isnan(left(KernelTraffic(1.0, 1.0), 1.0))
 
 
 def test_a_product_of_any_size_is_modelled_at_once() -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from gobrrr.cost import names, price
 from gobrrr.cost.registry import find
-from gobrrr.model.work import ITEM_BYTES, Collective, OpCall, Scalar, Tensor, TensorList
+from gobrrr.model.work import DTYPE_BYTES, Collective, OpCall, Scalar, Tensor, TensorList
 from tests.spread import examples
 
 SIZES = st.one_of(st.integers(0, 9), st.sampled_from([-1, 64, 1024, 2**31, 2**63]))
-DTYPES = st.sampled_from([*ITEM_BYTES, "", "nonsense", "bytes2"])
+DTYPES = st.sampled_from([*DTYPE_BYTES, "", "nonsense", "bytes2"])
 TEXTS = st.one_of(
     st.sampled_from(
         ["", "True", "False", "0", "1", "2", "15", "-1", "[1, 1]", "[0]", "[]", "[True, True, False]", "inf"]

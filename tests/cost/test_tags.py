@@ -11,7 +11,7 @@ import pytest
 
 from gobrrr.cost import price
 from gobrrr.cost.registry import find
-from gobrrr.cost.tags import PATH, tags
+from gobrrr.cost.tags import TAGS_FILE, tags
 from gobrrr.model.work import OpCall, Scalar, Tensor
 
 
@@ -63,7 +63,7 @@ def test_the_table_is_what_torch_says_in_this_process() -> None:
         pytest.skip(f"made from torch {tags().torch}")
     from tools.make_op_tags import table
 
-    made, kept = table(), json.loads(PATH.read_text(encoding="utf-8"))
+    made, kept = table(), json.loads(TAGS_FILE.read_text(encoding="utf-8"))
     for kind in ("pointwise", "view"):
         assert [one for one in made[kind] if one.startswith("aten::")] == [
             one for one in kept[kind] if one.startswith("aten::")
@@ -79,4 +79,4 @@ def test_the_table_is_what_torch_says() -> None:
     code = "import json; from tools.make_op_tags import table; print(json.dumps(table()))"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=root, capture_output=True, text=True)
-    assert json.loads(done.stdout.splitlines()[-1]) == json.loads(PATH.read_text(encoding="utf-8"))
+    assert json.loads(done.stdout.splitlines()[-1]) == json.loads(TAGS_FILE.read_text(encoding="utf-8"))

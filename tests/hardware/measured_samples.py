@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gobrrr.model.measured import Curve, CurvePoint, Entry, Environment, Measurement, Quantity, Skipped
+from gobrrr.model.measured import Curve, CurvePoint, Environment, MeasuredFigure, Measurement, Quantity, Skipped
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -11,8 +11,8 @@ def quantity(value: float, spread: float = 0.01) -> Quantity:
     return Quantity(value=value, low=value * (1 - spread / 2), high=value * (1 + spread / 2), runs=20)
 
 
-def entry(group: str, name: str, value: float, unit: str = "FLOP/s", spread: float = 0.01) -> Entry:
-    return Entry(group=group, name=name, unit=unit, amount=quantity(value, spread), at="n = 8192")
+def entry(group: str, name: str, value: float, unit: str = "FLOP/s", spread: float = 0.01) -> MeasuredFigure:
+    return MeasuredFigure(group=group, name=name, unit=unit, amount=quantity(value, spread), at="n = 8192")
 
 
 def environment(name: str = H100, kind: str = "cuda", date: str = "2026-01-02T03:04:05+00:00") -> Environment:

@@ -14,7 +14,7 @@ from gobrrr.hardware.ceilings import datasheet_of, machine_of
 from gobrrr.hardware.dispatch import load
 from gobrrr.model.contention import Contention
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.model.measured import Curve, CurvePoint, Entry, Measurement, Quantity, Skipped, StageRun
+from gobrrr.model.measured import Curve, CurvePoint, MeasuredFigure, Measurement, Quantity, Skipped, StageRun
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import machine as screen
 from gobrrr.report.html import render as html
@@ -28,14 +28,14 @@ BUSY = Contention(seconds=4.0, processors=2, others=1.3, waited=0.6)
 UNKNOWN = "Some GPU that no table knows"
 
 
-def figure(group: str, name: str, value: float, *, best: float | None = None, spread: float = 0.01) -> Entry:
+def figure(group: str, name: str, value: float, *, best: float | None = None, spread: float = 0.01) -> MeasuredFigure:
     unit = {"matrix": "FLOP/s", "vector": "FLOP/s", "dispatch": "s"}.get(group, "B/s")
     amount = Quantity(value=value, low=value * (1 - spread / 2), high=value * (1 + spread / 2), runs=20, best=best)
-    return Entry(group=group, name=name, unit=unit, amount=amount, stage=name)
+    return MeasuredFigure(group=group, name=name, unit=unit, amount=amount, stage=name)
 
 
-def measured(*entries: Entry, busy: tuple[str, ...] = (), kind: str = "cpu", name: str = "A CPU", tries: int = 1,
-             shared: Contention = BUSY, **more: object) -> Measurement:  # fmt: skip
+def measured(*entries: MeasuredFigure, busy: tuple[str, ...] = (), kind: str = "cpu", name: str = "A CPU",
+             tries: int = 1, shared: Contention = BUSY, **more: object) -> Measurement:  # fmt: skip
     """Each entry is a stage of its own name; those in `busy` ran beside others."""
     names = dict.fromkeys([one.stage for one in entries] + list(busy))
     runs = tuple(
@@ -115,7 +115,7 @@ def test_a_steady_figure_counts_unless_a_doubtful_one_was_above_it() -> None:
 
 
 def test_the_caches_curve_is_a_bound_as_well() -> None:
-    size = Entry(group="cache", name="last level", unit="B", stage="caches",
+    size = MeasuredFigure(group="cache", name="last level", unit="B", stage="caches",
                  amount=Quantity(value=2.0**25, low=2.0**25, high=2.0**25, runs=1))  # fmt: skip
     points = (CurvePoint(x=2.0**24, y=Quantity(value=1e10, low=9e9, high=1.1e10, runs=5, best=2e10)),)
     curve = Curve(name="bandwidth by working set", x_unit="B", y_unit="B/s", points=points, stage="caches")
@@ -218,7 +218,7 @@ def diagnosed(folder: Path, kept: Measurement, monkeypatch: pytest.MonkeyPatch, 
     return pipeline.diagnose(read_trace(str(products(folder, us))))
 
 
-def gpu(peak: Entry, busy: bool = False) -> Measurement:
+def gpu(peak: MeasuredFigure, busy: bool = False) -> Measurement:
     """Of a GPU that no datasheet knows: its float32 products run on the vector units."""
     shared = msgspec.structs.replace(QUIET, device=0.5)
     copy = figure("memory", "copy", 1e12)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gobrrr.hardware.dispatch import Host, Hosts, listed, load
-from gobrrr.model.measured import Entry, Environment, Measurement, Quantity
+from gobrrr.model.measured import Environment, MeasuredFigure, Measurement, Quantity
 from gobrrr.model.work import OpCall, TensorList
 from tests.recordings import add, host, hosts, item, recorded, tensor, view
 
@@ -65,9 +65,9 @@ def test_a_host_is_the_middle_one_times_its_factor(name: Host, factor: float):
 
 
 def measured(**seconds: float) -> Measurement:
-    def entry(group: str, name: str, value: float) -> Entry:
+    def entry(group: str, name: str, value: float) -> MeasuredFigure:
         amount = Quantity(value=value, low=value, high=value, runs=5)
-        return Entry(group=group, name=name, unit="s", amount=amount)
+        return MeasuredFigure(group=group, name=name, unit="s", amount=amount)
 
     made = tuple(entry("dispatch", name, value) for name, value in seconds.items())
     environment = Environment(device_name="NVIDIA H100 80GB HBM3", kind="cuda", date="2026-03-04T05:06:07Z")

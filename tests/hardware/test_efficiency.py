@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from gobrrr.cost import names, price
 from gobrrr.hardware import find
-from gobrrr.hardware.efficiency import SAME_KERNELS, Kind, Share, canonical, keys, load
+from gobrrr.hardware.efficiency import SAME_KERNELS, Share, ShareKey, canonical, keys, load
 from gobrrr.model.work import OpCall
 from tests.recordings import add, mm, relu, share, stored
 from tests.spread import examples
 
-KIND = Kind("mm", "odd", "matmul", "bfloat16")
+KIND = ShareKey("mm", "odd", "matmul", "bfloat16")
 
 
 # From the specific to the general
@@ -24,7 +24,7 @@ def test_the_keys_of_a_kind():
         "mm.odd|bfloat16", "mm.odd", "mm|bfloat16", "matmul.odd|bfloat16", "matmul.odd", "mm", "matmul|bfloat16",
         "matmul", "",
     )  # fmt: skip
-    assert keys(Kind("mm", "", "matmul", "bfloat16")) == ("mm|bfloat16", "mm", "matmul|bfloat16", "matmul", "")
+    assert keys(ShareKey("mm", "", "matmul", "bfloat16")) == ("mm|bfloat16", "mm", "matmul|bfloat16", "matmul", "")
 
 
 def test_each_key_answers_where_no_more_specific_one_is():
@@ -36,7 +36,7 @@ def test_each_key_answers_where_no_more_specific_one_is():
 
 
 def test_what_is_not_in_the_table_gets_the_general_entry():
-    assert stored({"add": share()}).share(Kind("mylib_op", "", "unknown", "float32"))[0] == ""
+    assert stored({"add": share()}).share(ShareKey("mylib_op", "", "unknown", "float32"))[0] == ""
 
 
 WORDS = st.text(alphabet="abc._", max_size=4)
@@ -45,7 +45,7 @@ WORDS = st.text(alphabet="abc._", max_size=4)
 @settings(max_examples=examples(200), deadline=None)
 @given(WORDS.filter(bool), WORDS, WORDS, WORDS)
 def test_keys_are_each_once_and_end_with_everything(op: str, variant: str, family: str, dtype: str):
-    found = keys(Kind(op, variant, family, dtype))
+    found = keys(ShareKey(op, variant, family, dtype))
     assert found[-1] == ""
     assert len(set(found)) == len(found)
 

@@ -16,16 +16,16 @@ from gobrrr.hardware.bounds import unsettled
 from gobrrr.hardware.measure import again, plan
 from gobrrr.hardware.measure.device import Device
 from gobrrr.hardware.measure.plan import Notebook, Stage
-from gobrrr.hardware.measure.timing import Bench
-from gobrrr.hardware.measure.watch import Watch
+from gobrrr.hardware.measure.timing import CallTimer
+from gobrrr.hardware.measure.watch import MachineWatch
 from gobrrr.model.contention import Contention
-from gobrrr.model.measured import Entry, Environment, Measurement, Quantity, Skipped
-from gobrrr.system.reading import Reading, System
+from gobrrr.model.measured import Environment, MeasuredFigure, Measurement, Quantity, Skipped
+from gobrrr.system.reading import ProcessorReading, System
 from tests.hardware.measured_samples import environment
 
 BUSY = Contention(seconds=1.0, processors=2, others=1.5, waited=0.7)
 QUIET = Contention(seconds=1.0, processors=2, others=0.0, waited=0.0)
-NOW = Reading(at_s=0.0, busy_s=0.0, own_s=0.0, waits_ns={}, throttled=None)
+NOW = ProcessorReading(at_s=0.0, busy_s=0.0, own_s=0.0, waits_ns={}, throttled=None)
 
 
 class Here(Device):
@@ -35,7 +35,7 @@ class Here(Device):
         return environment("A CPU", "cpu")
 
 
-class Eyes(Watch):
+class Eyes(MachineWatch):
     """Says of each stage in turn what it is told to."""
 
     def __init__(self, stages: Iterable[Contention], quiet: bool = True, share: float | None = None) -> None:
@@ -44,10 +44,10 @@ class Eyes(Watch):
         object.__setattr__(self, "share", share)
         object.__setattr__(self, "system", System(load=lambda: 0.0))
 
-    def begin(self) -> Reading:
+    def begin(self) -> ProcessorReading:
         return NOW
 
-    def end(self, before: Reading) -> Contention:
+    def end(self, before: ProcessorReading) -> Contention:
         return self.told.pop(0)  # type: ignore[attr-defined, no-any-return]
 
     def is_quiet(self) -> bool:
@@ -70,12 +70,12 @@ class Machine:
         monkeypatch.setattr(plan, "_caveats", lambda _: ())
 
     def stage(self, name: str) -> Stage:
-        def run(_: Bench, page: Notebook, end_s: float) -> None:
+        def run(_: CallTimer, page: Notebook, end_s: float) -> None:
             self.now_s += 4.0
             self.ran.append(name)
             value = 1e11 * 2 ** self.ran.count(name)
             amount = Quantity(value=value, low=value, high=value, runs=9, best=value)
-            page.write(Entry(group="matrix", name=name, unit="FLOP/s", amount=amount))
+            page.write(MeasuredFigure(group="matrix", name=name, unit="FLOP/s", amount=amount))
 
         return Stage(name, 5.0, run)
 
@@ -133,7 +133,7 @@ def test_a_compiler_is_not_started_where_others_leave_it_too_little_time(machine
     one, two = machine.stage("a"), dataclasses.replace(machine.stage("b"), compiles=True)
     for limit_s, ran in ((20.0, ["a"]), (21.0, ["a", "b"])):
         machine.ran.clear()
-        page, bench = Notebook(), Bench(machine.device, lambda: machine.now_s)
+        page, bench = Notebook(), CallTimer(machine.device, lambda: machine.now_s)
         plan.run_stages(bench, [one, two], page, machine.now_s + limit_s, watch=Eyes([BUSY, BUSY]))
         assert machine.ran == ran
         assert [run.contention for run in page.runs] == [BUSY, BUSY if "b" in ran else None]
@@ -175,7 +175,7 @@ def test_a_file_from_before_there_were_stages_is_measured_as_a_whole(machine: Ma
     amount = Quantity(value=1e11, low=5e10, high=2e11, runs=9)
     old = Measurement(
         environment=environment("A CPU", "cpu"),
-        entries=(Entry(group="matrix", name="a", unit="FLOP/s", amount=amount),),
+        entries=(MeasuredFigure(group="matrix", name="a", unit="FLOP/s", amount=amount),),
         skipped=(Skipped(what="x", why="y"),),
     )
     cache.save(old, tmp_path)
@@ -199,7 +199,7 @@ def gpu(hip: str | None = None) -> Device:
 def test_the_drivers_tool_says_what_others_use_of_the_gpu(said: str, share: float | None) -> None:
     asked: list[list[str]] = []
     slept: list[float] = []
-    watch = Watch(gpu(), ask=lambda command: asked.append(command) or said, sleep=slept.append)  # type: ignore[func-returns-value]
+    watch = MachineWatch(gpu(), ask=lambda command: asked.append(command) or said, sleep=slept.append)  # type: ignore[func-returns-value]
     assert watch.device_share() == share
     assert asked[0][-1] == "--id=GPU-1234"
     assert slept == []
@@ -210,13 +210,13 @@ def test_the_drivers_tool_says_what_others_use_of_the_gpu(said: str, share: floa
 def test_amds_driver_says_it_in_a_file(tmp_path: Path) -> None:
     card = tmp_path / "0000:1b:00.0"
     card.mkdir()
-    assert Watch(gpu("6.4"), pci=tmp_path).device_share() is None
+    assert MachineWatch(gpu("6.4"), pci=tmp_path).device_share() is None
     (card / "gpu_busy_percent").write_text("55\n")
-    assert Watch(gpu("6.4"), pci=tmp_path).device_share() == 0.55
+    assert MachineWatch(gpu("6.4"), pci=tmp_path).device_share() == 0.55
 
 
 def test_a_cpu_shares_no_gpu_and_a_missing_tool_is_no_error() -> None:
-    assert Watch(Device(SimpleNamespace(), "cpu")).device_share() is None
+    assert MachineWatch(Device(SimpleNamespace(), "cpu")).device_share() is None
     command = ["/nowhere/there-is-no-such-tool"]
     from gobrrr.hardware.measure import watch
 
@@ -230,10 +230,10 @@ def test_quiet_is_as_many_free_processors_as_are_used(others: float | None, thre
     device = Device(SimpleNamespace(get_num_threads=lambda: threads), "cpu")
 
     class System_:
-        def reading(self) -> Reading:
+        def reading(self) -> ProcessorReading:
             return NOW
 
-        def since(self, before: Reading) -> Contention:
+        def since(self, before: ProcessorReading) -> Contention:
             return Contention(seconds=0.3, processors=2, others=others)
 
-    assert Watch(device, system=System_(), sleep=lambda _: None).is_quiet() == quiet  # type: ignore[arg-type]
+    assert MachineWatch(device, system=System_(), sleep=lambda _: None).is_quiet() == quiet  # type: ignore[arg-type]

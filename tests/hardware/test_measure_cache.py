@@ -29,7 +29,7 @@ def test_what_is_saved_is_found(tmp_path: Path) -> None:
 def test_only_the_same_name_is_found(tmp_path: Path) -> None:
     cache.save(h100(), tmp_path)
     for name in ("NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG", "nvidia h100 80gb hbm3", "", None):
-        assert cache.look_up(name, tmp_path) == cache.Found(None)
+        assert cache.look_up(name, tmp_path) == cache.KeptMachine(None)
     assert cache.load_measured(H100, tmp_path / "missing") is None
 
 

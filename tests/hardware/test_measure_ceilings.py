@@ -8,7 +8,7 @@ import msgspec
 
 from gobrrr.hardware.ceilings import compare, datasheet_of, machine_of
 from gobrrr.model.machine import RECORDING_MODES
-from gobrrr.model.measured import Entry, Measurement, Quantity
+from gobrrr.model.measured import MeasuredFigure, Measurement, Quantity
 from gobrrr.report.layout import Page, plain
 from gobrrr.report.machine import lines
 from tests.hardware.measured_samples import H100, entry, environment, h100
@@ -89,7 +89,7 @@ def test_what_recording_cost_on_a_gpu_s_host_is_measured_in_every_mode(root: Pat
 
 def test_the_table_and_the_roofline_give_one_figure_for_a_ceiling() -> None:
     """Of a peak whose repeats differ, its best repeat: the bound that diagnoses use."""
-    doubtful = Entry(group="matrix", name="bfloat16", unit="FLOP/s", at="n = 8192",
+    doubtful = MeasuredFigure(group="matrix", name="bfloat16", unit="FLOP/s", at="n = 8192",
                      amount=Quantity(value=500e12, low=400e12, high=700e12, best=729e12, runs=20))  # fmt: skip
     one = h100(entries=(doubtful, *h100().entries[1:]))
     text = plain(lines(one, compare(one, None), machine_of(one), Page()))

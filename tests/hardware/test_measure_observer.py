@@ -16,11 +16,11 @@ from rich.console import Console
 
 from gobrrr.hardware.cache import decode
 from gobrrr.hardware.ceilings import machine_of
-from gobrrr.hardware.measure import Bench, find_device, observer
+from gobrrr.hardware.measure import CallTimer, find_device, observer
 from gobrrr.hardware.measure.observer import NoEventsError, costs
 from gobrrr.hardware.measure.plan import stages
 from gobrrr.model.machine import RECORDING_MODES, Machine, ObserverCosts, RecordingCost
-from gobrrr.model.measured import Entry, Measurement, Skipped
+from gobrrr.model.measured import MeasuredFigure, Measurement, Skipped
 from gobrrr.report import listing, machine, terminal
 from tests.hardware.measured_samples import entry, environment, h100
 
@@ -77,29 +77,29 @@ class TestHere:
     """On this machine's CPU."""
 
     @pytest.fixture
-    def cpu(self) -> Bench:
-        return Bench(find_device("cpu"))
+    def cpu(self) -> CallTimer:
+        return CallTimer(find_device("cpu"))
 
-    def test_it_runs(self, cpu: Bench, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-        monkeypatch.setattr(observer, "ROUNDS", 3)
-        monkeypatch.setattr(observer, "TURNS", 50)
+    def test_it_runs(self, cpu: CallTimer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+        monkeypatch.setattr(observer, "OBSERVER_ROUNDS", 3)
+        monkeypatch.setattr(observer, "LOOP_TURNS", 50)
         monkeypatch.setattr(observer, "RECORDING_MODES", ("with_stack", "record_shapes+with_stack"))
         records = observer.measure_observer(cpu, cpu.now() + 60)
-        entries = [one for one in records if isinstance(one, Entry)]
+        entries = [one for one in records if isinstance(one, MeasuredFigure)]
         assert all(one.group == "observer" and 0 < one.amount.value < 1e-2 for one in entries)
         # a call of a function costs at least tens of ns to record: the one figure that no noise hides
         assert {"python, with_stack", "python, record_shapes+with_stack"} <= {one.name for one in entries}
         assert not any(one.name.startswith("runtime") for one in entries)
         assert "USDT" not in capfd.readouterr().err
 
-    def test_no_time_is_said(self, cpu: Bench, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(observer, "TURNS", 5)
+    def test_no_time_is_said(self, cpu: CallTimer, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr(observer, "LOOP_TURNS", 5)
         records = observer.measure_observer(cpu, cpu.now() - 1)
         assert [type(one) for one in records] == [Skipped] * len(RECORDING_MODES)
         assert all("too few rounds" in one.why for one in records if isinstance(one, Skipped))
 
     @pytest.mark.parametrize("mode", ["plain", "with_stack"])
-    def test_the_profile_function_is_given_back(self, cpu: Bench, mode: str):
+    def test_the_profile_function_is_given_back(self, cpu: CallTimer, mode: str):
         def hook(*_: object) -> None:
             return None
 
@@ -115,17 +115,17 @@ class TestHere:
         finally:
             sys.setprofile(before)
 
-    def test_events_that_are_missing_are_said(self, cpu: Bench):
+    def test_events_that_are_missing_are_said(self, cpu: CallTimer):
         calls = observer.loops(cpu.device)
         with observer.recording(cpu.device, "plain") as profiler:
             calls["views"]()
         with pytest.raises(NoEventsError, match="aten::view and gobrrr calibration"):
             observer._must_hold(profiler, calls)
 
-    def test_each_loop_holds_the_events_that_the_arithmetic_counts_on(self, cpu: Bench):
+    def test_each_loop_holds_the_events_that_the_arithmetic_counts_on(self, cpu: CallTimer):
         """Counted in the profiler's own table: one operation a view, none beside an annotation."""
         calls = observer.loops(cpu.device)
-        for name, event in (("views", "aten::view"), ("annotations", observer.NOTE)):
+        for name, event in (("views", "aten::view"), ("annotations", observer.EMPTY_ANNOTATION)):
             with observer.recording(cpu.device, "plain") as profiler:
                 for _ in range(7):
                     calls[name]()

@@ -10,9 +10,9 @@ import pytest
 from gobrrr.hardware.measure import plan
 from gobrrr.hardware.measure.device import Device
 from gobrrr.hardware.measure.plan import Notebook, Stage, run_stages
-from gobrrr.hardware.measure.timing import MAX_RUNS, MIN_RUNS, TICK_S, Bench
+from gobrrr.hardware.measure.timing import MAX_RUNS, MIN_RUNS, TICK_S, CallTimer
 from gobrrr.model.contention import Contention
-from gobrrr.model.measured import Entry, Quantity, StageRun
+from gobrrr.model.measured import MeasuredFigure, Quantity, StageRun
 
 
 class Clock:
@@ -40,8 +40,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def bench(clock: Clock) -> Bench:
-    return Bench(Device(SimpleNamespace(), "cpu"), clock)
+def bench(clock: Clock) -> CallTimer:
+    return CallTimer(Device(SimpleNamespace(), "cpu"), clock)
 
 
 @pytest.mark.parametrize("seconds", [1e-7, 1e-4, 0.02])
@@ -109,7 +109,7 @@ class Gpu:
 
 def test_a_gpu_is_timed_by_events_without_a_wait_in_between(clock: Clock) -> None:
     gpu = Gpu(clock, 2e-3)
-    found = Bench(Device(gpu, "cuda"), clock).time(gpu.kernel, budget_s=0.05)
+    found = CallTimer(Device(gpu, "cuda"), clock).time(gpu.kernel, budget_s=0.05)
     assert found.value == pytest.approx(2e-3)
     text = " ".join(gpu.log)
     assert text.count("flush record kernel record") == found.runs  # nothing else lies between two events
@@ -119,31 +119,31 @@ def test_a_gpu_is_timed_by_events_without_a_wait_in_between(clock: Clock) -> Non
 
 def test_what_stays_in_the_cache_is_not_flushed(clock: Clock) -> None:
     gpu = Gpu(clock, 1e-3)
-    Bench(Device(gpu, "cuda"), clock).time(gpu.kernel, budget_s=0.05, cold=False)
+    CallTimer(Device(gpu, "cuda"), clock).time(gpu.kernel, budget_s=0.05, cold=False)
     assert "flush" not in gpu.log
 
 
 def test_issuing_is_timed_without_the_wait(clock: Clock) -> None:
     gpu = Gpu(clock, 1.0)
-    assert Bench(Device(gpu, "cuda"), clock).issue(gpu.kernel).value == pytest.approx(1e-5)
+    assert CallTimer(Device(gpu, "cuda"), clock).issue(gpu.kernel).value == pytest.approx(1e-5)
 
 
 def test_a_pipelined_call_includes_one_wait(clock: Clock) -> None:
     gpu = Gpu(clock, 1.0)
-    found = Bench(Device(gpu, "cuda"), clock).wall(gpu.kernel, budget_s=0.05)
+    found = CallTimer(Device(gpu, "cuda"), clock).wall(gpu.kernel, budget_s=0.05)
     assert found.value == pytest.approx(1e-5 + 1e-4 / 20)
 
 
-def entry(name: str) -> Entry:
-    return Entry(group="g", name=name, unit="s", amount=Quantity(value=1, low=1, high=1, runs=1))
+def entry(name: str) -> MeasuredFigure:
+    return MeasuredFigure(group="g", name=name, unit="s", amount=Quantity(value=1, low=1, high=1, runs=1))
 
 
 def test_stages_end_in_time_and_failures_are_written_down(clock: Clock) -> None:
-    def good(_: Bench, page: Notebook, end_s: float) -> None:
+    def good(_: CallTimer, page: Notebook, end_s: float) -> None:
         clock.time_s += 4
         page.write(entry("good"))
 
-    def bad(_: Bench, page: Notebook, end_s: float) -> None:
+    def bad(_: CallTimer, page: Notebook, end_s: float) -> None:
         raise RuntimeError("out of memory\nsecond line")
 
     seen: list[tuple[str, int, int]] = []

@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr import cli
 from gobrrr.errors import UsageError
-from gobrrr.hardware.measure import Bench, device, find_device, host, matmul, memory, plan
+from gobrrr.hardware.measure import CallTimer, device, find_device, host, matmul, memory, plan
 from gobrrr.hardware.measure.compiler import NoCompilerError, fresh, fused
 from gobrrr.hardware.measure.settings import flags, preserved, tf32
 from gobrrr.model.measured import Quantity
@@ -23,8 +23,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def cpu() -> Bench:
-    return Bench(find_device("cpu"))
+def cpu() -> CallTimer:
+    return CallTimer(find_device("cpu"))
 
 
 def state(torch: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def fail_after_changes(torch: Any) -> None:
 
 
 @pytest.mark.parametrize("newer", [False, True], ids=["allow_tf32", "fp32_precision"])
-def test_settings_are_restored_also_after_an_exception(cpu: Bench, newer: bool) -> None:
+def test_settings_are_restored_also_after_an_exception(cpu: CallTimer, newer: bool) -> None:
     torch = cpu.device.torch
     matmul_flags = torch.backends.cuda.matmul
     if newer and not hasattr(matmul_flags, "fp32_precision"):
@@ -70,7 +70,7 @@ def test_settings_are_restored_also_after_an_exception(cpu: Bench, newer: bool) 
             matmul_flags.fp32_precision = "none"
 
 
-def test_random_numbers_are_seeded(cpu: Bench) -> None:
+def test_random_numbers_are_seeded(cpu: CallTimer) -> None:
     torch, found = cpu.device.torch, []
     for _ in range(2):
         with preserved(torch):
@@ -78,7 +78,7 @@ def test_random_numbers_are_seeded(cpu: Bench) -> None:
     assert found[0] == found[1]
 
 
-def test_a_matmul_of_every_kind(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_matmul_of_every_kind(cpu: CallTimer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "CPU_SIZES", (64, 128))
     with preserved(cpu.device.torch):
         for dtype in matmul.DTYPES:
@@ -93,7 +93,7 @@ def test_matmul_flop_by_hand() -> None:
     assert matmul.flop(2, 3, 4) == 48  # 8 results of 3 multiply-adds
 
 
-def test_memory(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory(cpu: CallTimer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "CPU_BYTES", 2**22)
     monkeypatch.setattr(memory, "CPU_CURVE", (2**13, 2**16))
     entries = memory.measure_dram(cpu)
@@ -104,13 +104,15 @@ def test_memory(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(1e8 < one.y.value < 1e13 for one in points)
 
 
-def test_on_a_busy_machine_memory_and_caches_end_with_their_time(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_busy_machine_memory_and_caches_end_with_their_time(
+    cpu: CallTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They took 25 s of the 30 beside two other processes, and no matmul had time."""
     monkeypatch.setattr(memory, "CPU_CURVE", (2**13, 2**16))
     monkeypatch.setattr(memory, "CPU_BYTES", 2**20)
     clock = iter(range(100))
-    slow = Bench(cpu.device, lambda: float(next(clock)))
-    monkeypatch.setattr(Bench, "host", lambda *_, **__: Quantity(value=1e-6, low=1e-6, high=1e-6, runs=5))
+    slow = CallTimer(cpu.device, lambda: float(next(clock)))
+    monkeypatch.setattr(CallTimer, "host", lambda *_, **__: Quantity(value=1e-6, low=1e-6, high=1e-6, runs=5))
     assert len(memory.measure_curve(slow, None, 3.0).points) == 3
     assert [one.name for one in memory.measure_dram(slow, 5.0)] == ["copy", "scale"]
 
@@ -120,8 +122,8 @@ def test_a_repeated_copy_copies() -> None:
     assert list(memory.sizes(64, 256)) == [64, 64, 128, 128, 256]
 
 
-def test_host_costs(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "BUDGET_S", 0.01)
+def test_host_costs(cpu: CallTimer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "HOST_FIGURE_S", 0.01)
     python = {one.name: one.amount.value for one in host.measure_python(cpu)}
     assert python["empty loop"] > python["call"] > 1e5
     dispatch = host.measure_dispatch(cpu)
@@ -129,7 +131,7 @@ def test_host_costs(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(1e-8 < one.amount.value < 1 for one in dispatch)
 
 
-def test_the_compiler_says_why_not(cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_says_why_not(cpu: CallTimer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(NoCompilerError, match="needs a C\\+\\+ compiler"):
@@ -151,7 +153,7 @@ def test_a_device_that_is_not_there(name: str) -> None:
         find_device(name)
 
 
-def test_the_environment_says_what_was_measured(cpu: Bench) -> None:
+def test_the_environment_says_what_was_measured(cpu: CallTimer) -> None:
     env = cpu.device.environment()
     assert env.device_name == device.cpu_name()
     assert env.torch == str(cpu.device.torch.__version__)
@@ -163,7 +165,7 @@ def test_the_whole_command(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     import json
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(plan, "VECTOR", plan.VECTOR[:1])  # each compiles for some seconds
+    monkeypatch.setattr(plan, "VECTOR_FIGURES", plan.VECTOR_FIGURES[:1])  # each compiles for some seconds
     monkeypatch.setattr(matmul, "DTYPES", ("float32", "int8"))
     assert cli.main(["machine", "--device", "cpu", "--json", "--svg", str(tmp_path / "roof.svg")]) == 0
     found = json.loads(capsys.readouterr().out)[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gobrrr.hardware import find, load
-from gobrrr.hardware.table import Row, rows
+from gobrrr.hardware.table import DatasheetRow, rows
 from gobrrr.model.machine import Ceiling, Machine
 
 SPARSE_BF16 = {
@@ -42,7 +42,7 @@ def half_precision(machine: Machine) -> float:
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if row.clock_independent == "yes"], ids=lambda row: row.name)
-def test_peak_is_processors_times_flop_per_clock_times_clock(row: Row) -> None:
+def test_peak_is_processors_times_flop_per_clock_times_clock(row: DatasheetRow) -> None:
     listed = row.bf16 or row.fp16
     assert listed is not None
     assert row.processors * row.bf16_flop_per_clk * row.clock_mhz * 1e6 == pytest.approx(listed * 1e12, rel=0.03)

@@ -22,7 +22,7 @@ from gobrrr.lab import (
 from gobrrr.lab.catalogue import EXPERIMENTS
 from gobrrr.lab.counting import class_of, flop_by_class, time_by_class
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Claim, Column, Experiment
+from gobrrr.model.experiment import ArticleClaim, Experiment, LabColumn
 from gobrrr.model.work import OpCall, Tensor
 from tests.conftest import ROOT
 from tests.lab.samples import h100_sweep, q
@@ -35,7 +35,7 @@ def verdicts(one: Experiment) -> dict[str, str]:
 
 
 def test_every_claim_has_a_number_of_its_own() -> None:
-    claims = [one for one in vars(article).values() if isinstance(one, Claim)]
+    claims = [one for one in vars(article).values() if isinstance(one, ArticleClaim)]
     numbers = [one.number for one in claims]
     assert len(set(numbers)) == len(numbers) == 23
     assert {number[:1] for number in numbers} == {str(at + 1) for at in range(len(EXPERIMENTS))}
@@ -46,7 +46,7 @@ def test_the_quotes_are_the_articles() -> None:
     if not found:
         pytest.skip("the article's text is not beside this checkout")
     text = plain(found[0].read_text(encoding="utf-8"))
-    for one in (one for one in vars(article).values() if isinstance(one, Claim)):
+    for one in (one for one in vars(article).values() if isinstance(one, ArticleClaim)):
         if one.number == "4b":  # a table, in words
             continue
         for part in re.split(r"\s*\[[^\]]*\]\s*", one.quote):
@@ -228,7 +228,11 @@ def test_tensorcores() -> None:
 
 
 def test_columns() -> None:
-    assert columns("repeat", "time [s]", "") == (Column(name="repeat"), Column(name="time", unit="s"), Column(name=""))
+    assert columns("repeat", "time [s]", "") == (
+        LabColumn(name="repeat"),
+        LabColumn(name="time", unit="s"),
+        LabColumn(name=""),
+    )
 
 
 def test_one_file_an_experiment() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gobrrr.errors import UsageError
-from gobrrr.hardware.measure import Bench, Device
+from gobrrr.hardware.measure import CallTimer, Device
 from gobrrr.hardware.measure.compiler import NoCompilerError
 from gobrrr.lab import catalogue
 from gobrrr.lab.session import Lab
@@ -22,7 +22,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
     """A lab without torch, on a clock that goes a second a look."""
     ticks = iter(range(1000))
     monkeypatch.setattr(catalogue, "preserved", lambda torch: nullcontext())
-    bench = Bench(Device(SimpleNamespace(), "cpu"), lambda: float(next(ticks)))
+    bench = CallTimer(Device(SimpleNamespace(), "cpu"), lambda: float(next(ticks)))
     return Lab(bench, Environment(device_name="x", kind="cpu"))
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from gobrrr.doors import pipeline
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.machine import Ceiling, Machine
+from gobrrr.observe.live.options import WatchOptions
 from gobrrr.observe.live.pull import pull
-from gobrrr.observe.live.watcher import Options, Watcher
+from gobrrr.observe.live.watcher import Watcher
 
 
 def _ceiling(value: float) -> Ceiling:
@@ -30,7 +31,7 @@ CPU = Machine(
 
 def diagnosed(step: Any, *, machine: Machine = CPU, **options: Any) -> Diagnosis:
     """The diagnosis of a step or a Workload; `options` are the watcher's."""
-    watcher = Watcher(options=Options(**options))
+    watcher = Watcher(options=WatchOptions(**options))
     pull(watcher, step, (), {})
     return pipeline.diagnose(watcher.profile("step", "a CPU"), on=machine)
 

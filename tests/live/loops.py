@@ -17,7 +17,7 @@ from torch.optim import optimizer as optimizers
 from torch.overrides import _get_current_function_mode_stack
 
 from gobrrr.observe.live.loops import step_intent
-from gobrrr.observe.live.loops.loop import Finder, Found
+from gobrrr.observe.live.loops.loop import Finder, FoundLoop
 
 
 def state() -> Any:
@@ -73,7 +73,7 @@ def steps(count: int) -> Iterator[int]:
         yield at
 
 
-def seen(program: Callable[[], Any], fake: Fake | None = None, **options: Any) -> tuple[Fake, Found]:
+def seen(program: Callable[[], Any], fake: Fake | None = None, **options: Any) -> tuple[Fake, FoundLoop]:
     """The program run under a finder; the interpreter and torch are as they were afterwards."""
     fake, before = fake or Fake(), state()
     now.step = None

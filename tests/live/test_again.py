@@ -15,8 +15,8 @@ from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from gobrrr.model.recording import Again  # noqa: E402
-from gobrrr.observe.live.again.leaves import MOST_BYTES  # noqa: E402
+from gobrrr.model.recording import RepeatedWork  # noqa: E402
+from gobrrr.observe.live.again.leaves import MOST_READ_BYTES  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -30,7 +30,7 @@ def strictly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOBRRR_STRICT", "1")
 
 
-def again(step: Step) -> tuple[Again, ...]:
+def again(step: Step) -> tuple[RepeatedWork, ...]:
     step()  # optimizers have their state, parameters their gradients
     seen = watch(step, twice=True)
     assert seen.again is not None
@@ -210,7 +210,7 @@ class Turns:
                 rows = self.layer(rows[:, -1:])
 
 
-def rows_of(step: Step) -> list[Again]:
+def rows_of(step: Step) -> list[RepeatedWork]:
     return [one for one in again(step) if one.kind == "rows"]
 
 
@@ -286,7 +286,7 @@ def silent() -> Iterator[tuple[str, Step]]:
             head((shared - shared.mean()) / shared.std())
 
     yield "a tensor whose memory numpy writes", written_elsewhere
-    large = torch.zeros(MOST_BYTES, WIDTH)
+    large = torch.zeros(MOST_READ_BYTES, WIDTH)
 
     def written_here() -> None:
         large[torch.randint(len(large), (4,))] += 1.0

@@ -13,8 +13,9 @@ pytestmark = pytest.mark.torch
 
 from gobrrr.observe.live import attachment  # noqa: E402
 from gobrrr.observe.live.attachment import VARIABLE, Attachment  # noqa: E402
-from gobrrr.observe.live.recorder import Recorder  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
+from gobrrr.observe.live.recorder import ProfilerRun  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +104,7 @@ def test_its_thread_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda(monkeypatch, "12.4")
-    made = Recorder()
+    made = ProfilerRun()
     made.begin()
     made.mark()
     torch.ones(1).add(1)
@@ -143,7 +144,7 @@ def test_nothing_stays_behind() -> None:
     launches_us(one)
     before, after = launches_us(one), []
     for _ in range(3):
-        watcher = Watcher(options=Options(warmup=1, window=2, profiled=1, look=False))
+        watcher = Watcher(options=WatchOptions(warmup=1, window=2, profiled=1, look=False))
         watcher.open()
         while not watcher.done:
             for _ in range(20):

@@ -24,7 +24,7 @@ from gobrrr.model.live import Threads  # noqa: E402
 from gobrrr.observe.live.watches import threads  # noqa: E402
 from gobrrr.report.html import render as html  # noqa: E402
 from gobrrr.report.terminal import render  # noqa: E402
-from gobrrr.system.reading import Reading, System  # noqa: E402
+from gobrrr.system.reading import ProcessorReading, System  # noqa: E402
 from tests.live.look import diagnosed  # noqa: E402
 
 BUSY = Contention(seconds=2.0, processors=2, others=1.4, waited=0.35)
@@ -45,7 +45,7 @@ class Told(System):
         super().__init__()
         object.__setattr__(self, "contention", contention)
 
-    def since(self, before: Reading) -> Contention:
+    def since(self, before: ProcessorReading) -> Contention:
         return self.contention  # type: ignore[attr-defined, no-any-return]
 
 

@@ -14,7 +14,7 @@ from tests.live.look import CPU  # noqa: E402
 
 def test_the_demonstrations_step_names_its_faults_at_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_measure_once", lambda _: None)
-    monkeypatch.setattr("gobrrr.doors.pipeline.look_up", lambda _: cache.Found(CPU))
+    monkeypatch.setattr("gobrrr.doors.pipeline.look_up", lambda _: cache.KeptMachine(CPU))
     for _ in range(3):  # a shared machine can stall one run
         places = {one.code: one.where[0] for one in live.diagnose_demo().findings}
         if {"M02", "O03"} <= set(places):

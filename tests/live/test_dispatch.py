@@ -18,9 +18,9 @@ from torch.nn.modules import module as hooks  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _len_torch_dispatch_stack  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from gobrrr.observe.live.ops.dispatch import GraphBook, Looking, Seen, looking, watch  # noqa: E402
-from gobrrr.observe.live.ops.mode import Dispatched  # noqa: E402
-from gobrrr.observe.live.ops.turns import Turns  # noqa: E402
+from gobrrr.observe.live.ops.dispatch import DispatchedStep, GraphBook, OperationWatch, looking, watch  # noqa: E402
+from gobrrr.observe.live.ops.mode import DispatchRecorder  # noqa: E402
+from gobrrr.observe.live.ops.turns import LoopTurns  # noqa: E402
 from gobrrr.observe.live.watches.calls import CallWatch  # noqa: E402
 from gobrrr.observe.static import record  # noqa: E402
 from gobrrr.observe.static.sites import Sites  # noqa: E402
@@ -154,7 +154,7 @@ def test_an_exception_passes_through_and_nothing_stays() -> None:
 
 def test_an_operation_in_a_thread_without_a_line_of_python_is_written_down() -> None:
     """As in the thread of autograd's own in which the backward pass of a GPU runs."""
-    mode = Dispatched(Sites(), turns=Turns(CallWatch()))
+    mode = DispatchRecorder(Sites(), turns=LoopTurns(CallWatch()))
     _thread.start_new_thread(mode.__torch_dispatch__, (torch.ops.aten.mul.Tensor, (), (torch.ones(2), 2)))
     ends = time.monotonic() + 30
     while not (mode.drafts or mode.failed) and time.monotonic() < ends:
@@ -165,7 +165,7 @@ def test_an_operation_in_a_thread_without_a_line_of_python_is_written_down() -> 
 
 def test_open_and_close_at_the_boundaries_of_a_loop() -> None:
     model, seen = nn.Linear(4, 4), None
-    one = Looking()
+    one = OperationWatch()
     for turn in range(3):
         if turn == 1:
             one.open()
@@ -173,7 +173,7 @@ def test_open_and_close_at_the_boundaries_of_a_loop() -> None:
         if turn == 2:
             seen = one.close()
         model(torch.ones(2, 4))
-    assert isinstance(seen, Seen)
+    assert isinstance(seen, DispatchedStep)
     assert one.close() is seen
     assert names(seen).count("addmm") == 1
     assert one.found() == seen.recording()
@@ -188,7 +188,7 @@ def test_a_mode_that_the_program_puts_on_meanwhile_stays_on() -> None:
             self.calls += 1
             return func(*args, **(kwargs or {}))
 
-    one, other = Looking(), Counting()
+    one, other = OperationWatch(), Counting()
     one.open()
     with other:
         torch.ones(2)

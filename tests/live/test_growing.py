@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from gobrrr.model.recording import Later  # noqa: E402
+from gobrrr.model.recording import SecondStep  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import HeldWatch, watch  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -30,20 +30,20 @@ def strictly(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.freeze()  # what the other tests have left is not looked at
 
 
-def later(step: Step) -> Later:
+def later(step: Step) -> SecondStep:
     step()  # optimizers have their state, parameters their gradients
     seen = watch(step, twice=True)
     assert seen.later is not None
     return seen.later
 
 
-def nodes(of: Later) -> list[int]:
+def nodes(of: SecondStep) -> list[int]:
     """Nodes more at each boundary than at the one before."""
     values = [one.nodes or 0 for one in of.held]
     return [b - a for a, b in pairwise(values)]
 
 
-def more(of: Later) -> dict[str, tuple[int, int]]:
+def more(of: SecondStep) -> dict[str, tuple[int, int]]:
     """(calls, elements) that the second look has more of, by operation; views, which cost nothing, left out."""
     first = {(one.op, one.source): (one.count, one.elements) for one in of.first}
     rows = ((one, first.get((one.op, one.source), (0, 0))) for one in of.second)

@@ -14,7 +14,7 @@ from gobrrr.doors import live, running  # noqa: E402
 from gobrrr.guarded import STRICT  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.live import watcher as watchers  # noqa: E402
-from gobrrr.observe.live.ops.mode import Dispatched  # noqa: E402
+from gobrrr.observe.live.ops.mode import DispatchRecorder  # noqa: E402
 from gobrrr.observe.live.watches.collector import CollectorWatch  # noqa: E402
 
 QUICK = {"warmup": 1, "most_warmup": 2, "window": 2, "profiled": 1}
@@ -68,7 +68,7 @@ def test_a_look_at_the_operations_that_fails_is_left_out(monkeypatch: pytest.Mon
 
 
 def test_an_operation_that_cannot_be_written_down_does_not_end_the_users_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Dispatched, "_put", fail)
+    monkeypatch.setattr(DispatchRecorder, "_put", fail)
     profile, done = observed()
     assert done == 20
     assert f"some operations of the step {SAID}: they are missing" in profile.notes

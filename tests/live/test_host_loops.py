@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from gobrrr.model.recording import HostLoop  # noqa: E402
+from gobrrr.model.recording import RecordedLoop  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
 from gobrrr.observe.live.ops.flow import Region, overlap  # noqa: E402
 from gobrrr.observe.live.ops.turns import _spans_of  # noqa: E402
@@ -24,7 +24,7 @@ ROWS = torch.randn(20, 8)
 LINEAR, CELL, TABLE = nn.Linear(8, 8), nn.RNNCell(8, 8), nn.Embedding(16, 8)
 
 
-def loops(step: Callable[[], Any]) -> list[HostLoop]:
+def loops(step: Callable[[], Any]) -> list[RecordedLoop]:
     found = watch(step).loops
     assert found is not None
     return list(found)

@@ -23,9 +23,10 @@ from gobrrr.doors import live  # noqa: E402
 from gobrrr.doors.targets import check_target, names_a_step  # noqa: E402
 from gobrrr.errors import InputError, UsageError  # noqa: E402
 from gobrrr.observe.live.ops import dispatch  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
-from gobrrr.observe.live.recorder import Loops, Recorder, time_loops  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.recorder import Loops, ProfilerRun, time_loops  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 from gobrrr.observe.live.watches.rivals import recording  # noqa: E402
 from tests.live.look import CPU  # noqa: E402
 from tests.live.test_watcher import Counting, state  # noqa: E402
@@ -38,7 +39,7 @@ def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     from gobrrr.hardware import cache
 
     monkeypatch.setattr(live, "_measure_once", lambda _: None)
-    monkeypatch.setattr("gobrrr.doors.pipeline.look_up", lambda _: cache.Found(CPU))
+    monkeypatch.setattr("gobrrr.doors.pipeline.look_up", lambda _: cache.KeptMachine(CPU))
 
 
 @pytest.fixture(autouse=True)
@@ -254,10 +255,10 @@ def test_what_is_no_loop_and_no_step_is_refused() -> None:
 
 
 def test_what_fails_in_the_measuring_does_not_fail_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Recorder) -> None:
+    def broken(_: ProfilerRun) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(Recorder, "begin", broken)
+    monkeypatch.setattr(ProfilerRun, "begin", broken)
     with gobrrr.watch(range(20), **SHORT) as steps:
         assert sum(1 for _ in steps) == 20
     with pytest.raises(UsageError, match="no room"):
@@ -350,7 +351,7 @@ def test_the_calibration_is_on_the_cpu_whatever_the_default_device_is() -> None:
 
 
 def test_a_step_of_very_many_operations_is_recorded_once() -> None:
-    watcher = Watcher(options=Options(warmup=1, window=2, profiled_s=1e9))
+    watcher = Watcher(options=WatchOptions(warmup=1, window=2, profiled_s=1e9))
     step = Counting()
 
     def costly() -> None:
@@ -374,7 +375,7 @@ def test_operations_of_other_threads_are_said_to_be_missing() -> None:
 
 
 def test_no_room_for_the_profile_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher = Watcher(options=Options(warmup=1, window=2, profiled=1))
+    watcher = Watcher(options=WatchOptions(warmup=1, window=2, profiled=1))
     pull(watcher, Counting(), (), {})
     assert watcher._recorder is not None
     monkeypatch.setattr(watcher._recorder._kept, "export_chrome_trace", lambda _: None)

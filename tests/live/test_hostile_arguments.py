@@ -18,8 +18,9 @@ from gobrrr.model.recording import Recording  # noqa: E402
 from gobrrr.model.work import Scalar  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import watch  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 from gobrrr.observe.static.arguments import named_call, op_call  # noqa: E402
 from gobrrr.observe.static.session import record_step  # noqa: E402
 from gobrrr.observe.static.sides import tensors_of  # noqa: E402
@@ -106,7 +107,7 @@ def by_dispatch(step: Callable[[], Any]) -> Recording:
 
 
 def by_a_live_run(step: Callable[[], Any]) -> Recording:
-    watcher = Watcher(options=Options(warmup=1, most_warmup=1, window=2, profiled=1))
+    watcher = Watcher(options=WatchOptions(warmup=1, most_warmup=1, window=2, profiled=1))
     pull(watcher, step, (), {})
     seen = watcher.profile("step", "a CPU").ranks[0].seen
     assert seen is not None

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.torch
 from torch import nn  # noqa: E402
 
 from gobrrr.observe.live.loops import step_intent  # noqa: E402
-from gobrrr.observe.live.loops.loop import NOTHING  # noqa: E402
+from gobrrr.observe.live.loops.loop import NO_LOOP_FOUND  # noqa: E402
 from tests.live.loops import Decoder, X, model, seen, steps, train  # noqa: E402
 from tests.live.loops import untold as untold  # noqa: E402
 
@@ -159,7 +159,7 @@ def test_one_kind_of_loop_alone(kind: Any) -> None:
 def test_a_few_calls_are_no_loop() -> None:
     net = model()
     fake, found = seen(lambda: [net(X) for _ in range(5)])
-    assert (fake.at, found.how, found.text) == ([], None, NOTHING)
+    assert (fake.at, found.how, found.text) == ([], None, NO_LOOP_FOUND)
 
 
 def test_steps_by_hand_on_a_module() -> None:

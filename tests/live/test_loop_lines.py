@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack  # noqa: E402
 
-from gobrrr.observe.live.loops.loop import NOTHING  # noqa: E402
+from gobrrr.observe.live.loops.loop import NO_LOOP_FOUND  # noqa: E402
 from tests.live.loops import (  # noqa: E402
     Fake,
     X,
@@ -78,7 +78,7 @@ def test_nothing_repeats() -> None:
         (X + 1).mean()
 
     fake, found = seen(program, search_s=0.0)
-    assert (fake.at, found.text) == ([], NOTHING)
+    assert (fake.at, found.text) == ([], NO_LOOP_FOUND)
 
 
 def test_all_is_gone_after_a_functional_loop_too() -> None:

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from gobrrr.model.live import Memory  # noqa: E402
+from gobrrr.model.live import DeviceMemory  # noqa: E402
 from gobrrr.observe.live.watches.memory import MemoryWatch  # noqa: E402
 from gobrrr.system import cgroup  # noqa: E402
 
@@ -21,7 +21,7 @@ def status(folder: Path, resident_kib: int, highest_kib: int) -> Path:
     return path
 
 
-def observed(watch: MemoryWatch, steps: int = 5) -> Memory:
+def observed(watch: MemoryWatch, steps: int = 5) -> DeviceMemory:
     watch.open()
     watch.window_begins()
     for at in range(steps):
@@ -44,7 +44,7 @@ def test_calls_to_the_driver_are_of_a_step() -> None:
     }
     answers = iter([before, after])
     found = observed(MemoryWatch(stats=lambda: next(answers), capacity_bytes=80 * GIB))
-    assert found == Memory(
+    assert found == DeviceMemory(
         peak_bytes=3 * GIB, reserved_bytes=4 * GIB, capacity_bytes=80 * GIB, mallocs=2.0, frees=2.0, retries=1.0
     )
 
@@ -61,7 +61,7 @@ def test_the_growth_of_a_process(tmp_path: Path) -> None:
     watch.window_begins()
     status(tmp_path, 1800, 4000)
     watch.window_ends(3)
-    assert watch.found() == Memory(peak_bytes=3000 * 1024, capacity_bytes=GIB)
+    assert watch.found() == DeviceMemory(peak_bytes=3000 * 1024, capacity_bytes=GIB)
 
 
 def test_a_peak_before_the_steps_hides_theirs(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_peak_before_the_steps_hides_theirs(tmp_path: Path) -> None:
 
 def test_without_proc_nothing_is_known_but_the_capacity(tmp_path: Path) -> None:
     found = observed(MemoryWatch(tmp_path / "none", tmp_path / "none", tmp_path))
-    assert found == Memory(capacity_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    assert found == DeviceMemory(capacity_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
@@ -120,7 +120,7 @@ def test_the_control_groups_limit_is_the_capacity(
 
 @pytest.mark.gpu
 def test_a_cache_that_is_emptied_asks_the_driver_each_step() -> None:
-    def steps(empty: bool) -> Memory:
+    def steps(empty: bool) -> DeviceMemory:
         watch = MemoryWatch()
         watch.open()
         torch.empty(64 * 2**20, device="cuda")

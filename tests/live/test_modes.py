@@ -26,8 +26,9 @@ from gobrrr.observe.live.loops import step_intent  # noqa: E402
 from gobrrr.observe.live.loops.loop import Finder  # noqa: E402
 from gobrrr.observe.live.ops.dispatch import looking  # noqa: E402
 from gobrrr.observe.live.ops.scaling import scale_workload  # noqa: E402
-from gobrrr.observe.live.state.kept import Kept  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
+from gobrrr.observe.live.state.kept import StatePreserver  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -110,7 +111,7 @@ def nothing_left() -> Iterator[None]:
 
 
 def watched(steps: int) -> Iterator[None]:
-    options = Options(warmup=2, most_warmup=2, window=3, profiled=2)
+    options = WatchOptions(warmup=2, most_warmup=2, window=3, profiled=2)
     watcher = Watcher(options=options)
     watcher.open()
     for _ in range(steps):
@@ -122,7 +123,7 @@ def watched(steps: int) -> Iterator[None]:
 
 def by_hand(steps: int) -> Iterator[None]:
     """Under `gobrrr run`: the optimizer's steps are the boundaries."""
-    watcher = Watcher(options=Options(warmup=2, most_warmup=2, window=3, profiled=2))
+    watcher = Watcher(options=WatchOptions(warmup=2, most_warmup=2, window=3, profiled=2))
     finder = Finder(watcher)
     finder.open()
     for _ in range(steps):
@@ -219,7 +220,7 @@ def test_state_that_is_kept_and_a_batch_that_grows(kind: Any) -> None:
     alone, seen = kind(), kind()
     with alone, torch.no_grad():
         model(ids)
-    with seen, Kept() as kept, torch.no_grad():
+    with seen, StatePreserver() as kept, torch.no_grad():
         kept.keep(Workload(model=model))
         model(ids)
     assert seen.seen == alone.seen

@@ -17,9 +17,10 @@ pytestmark = pytest.mark.torch
 from gobrrr.doors import pipeline  # noqa: E402
 from gobrrr.hardware import cache  # noqa: E402
 from gobrrr.hardware.measure.device import cpu_name  # noqa: E402
-from gobrrr.model.measured import Curve, CurvePoint, Entry, Environment, Measurement, Quantity  # noqa: E402
+from gobrrr.model.measured import Curve, CurvePoint, Environment, MeasuredFigure, Measurement, Quantity  # noqa: E402
 from gobrrr.observe.live.loops.loop import Finder  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.live.look import CPU, diagnosed  # noqa: E402
 
@@ -81,8 +82,10 @@ def step():
 def kept_machine(folder: Path) -> None:
     """Ceilings of this CPU in the cache, so that nothing is measured."""
 
-    def entry(group: str, name: str, unit: str, value: float) -> Entry:
-        return Entry(group=group, name=name, unit=unit, amount=Quantity(value=value, low=value, high=value, runs=1))
+    def entry(group: str, name: str, unit: str, value: float) -> MeasuredFigure:
+        return MeasuredFigure(
+            group=group, name=name, unit=unit, amount=Quantity(value=value, low=value, high=value, runs=1)
+        )
 
     environment = Environment(
         device_name=cpu_name(), kind="cpu", torch=str(torch.__version__), date="2026-01-01", threads=2
@@ -150,7 +153,7 @@ def test_a_plain_loop_in_this_process() -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    watcher = Watcher(options=Options(**WINDOWS))
+    watcher = Watcher(options=WatchOptions(**WINDOWS))
     finder = Finder(watcher)
     finder.open()
     try:

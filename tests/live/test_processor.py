@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.model.events import EventTable, Kind  # noqa: E402
+from gobrrr.model.events import EventKind, EventTable  # noqa: E402
 from gobrrr.observe.live import processor  # noqa: E402
 from tests.analysis.tables import Row, table  # noqa: E402
 
@@ -16,7 +16,7 @@ FIXED = 1000.0
 
 
 def op(name: str, start: int, length: int) -> Row:
-    return Row(Kind.OP, name, start, length, thread=1)
+    return Row(EventKind.OP, name, start, length, thread=1)
 
 
 def computed(*rows: Row) -> dict[str, int]:

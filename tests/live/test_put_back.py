@@ -17,12 +17,12 @@ pytestmark = pytest.mark.torch
 
 import gobrrr  # noqa: E402
 from gobrrr.doors import live  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
 from gobrrr.observe.live.state import kept  # noqa: E402
-from gobrrr.observe.live.watcher import Options  # noqa: E402
 from tests.trials.fakes import one_thread  # noqa: E402, F401
 
 FOUND_WORDS = "put back"
-FEW = Options(warmup=1, most_warmup=1, window=2, profiled=1)
+FEW = WatchOptions(warmup=1, most_warmup=1, window=2, profiled=1)
 
 
 class Training:
@@ -182,7 +182,7 @@ def test_a_step_of_a_file_is_loaded_for_the_call_alone(tmp_path: Path) -> None:
 
 
 def test_how_often_a_step_runs_is_as_the_documents_say() -> None:
-    most = 1 + Options().most  # a callable is called once to see what it is
+    most = 1 + WatchOptions().most  # a callable is called once to see what it is
     assert f"some 25 times, {most} at most" in " ".join((gobrrr.diagnose.__doc__ or "").split())
     assert f"some 25 times, {most} at most" in " ".join(Path("docs/live.md").read_text().split())
 

@@ -17,12 +17,13 @@ from gobrrr.analysis.detect.chains import einsum_terms, orders  # noqa: E402
 from gobrrr.analysis.detect.doubles import first_promotion  # noqa: E402
 from gobrrr.analysis.findings.evidence import Evidence  # noqa: E402
 from gobrrr.conditions.r01_checkpointing import recomputed_calls  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 from tests.live.look import CPU, codes, diagnosed  # noqa: E402
 
 pytestmark = pytest.mark.torch
-BRIEF = Options(warmup=1, most_warmup=2, window=2, profiled=1, look=False)
+BRIEF = WatchOptions(warmup=1, most_warmup=2, window=2, profiled=1, look=False)
 
 
 def seen(step: Callable[[], Any]) -> Evidence:

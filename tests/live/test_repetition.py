@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.observe.live.loops.repetition import TIMES, Repetition, matches, once, outermost, shortest
+from gobrrr.observe.live.loops.repetition import LEAST_PERIODS, Repetition, matches, once, outermost, shortest
 
 small = st.lists(st.integers(0, 2), max_size=40)
 
@@ -19,7 +19,7 @@ def covered(sequence: list[int], period: int) -> int:
 
 
 def by_hand(sequence: list[int]) -> list[int]:
-    return [p for p in range(1, len(sequence) // TIMES + 1) if covered(sequence, p) >= TIMES * p]
+    return [p for p in range(1, len(sequence) // LEAST_PERIODS + 1) if covered(sequence, p) >= LEAST_PERIODS * p]
 
 
 @given(small)
@@ -41,7 +41,7 @@ def test_a_loop_after_anything_is_found(turn: list[int], times: int, more: int, 
     found = outermost(sequence)
     assert found is not None
     assert len(turn) % found.period == 0 or found.period < len(turn)
-    assert found.covered >= TIMES * found.period
+    assert found.covered >= LEAST_PERIODS * found.period
     # what is claimed holds
     assert found.covered == covered(sequence, found.period)
 

@@ -331,7 +331,7 @@ def test_a_traceback_of_this_process_names_nothing_of_ours(
 def test_what_is_returned(tmp_path: Path, process: tuple, capsys: pytest.CaptureFixture) -> None:
     name = write(tmp_path, "raise ValueError('why')")
     ran = script.run(str(tmp_path / name), loop=Quiet())
-    assert ran == script.Ran(status=1, found=["open", "close"], error="ValueError: why")
+    assert ran == script.ScriptRun(status=1, found=["open", "close"], error="ValueError: why")
     assert capsys.readouterr().err.count("ValueError: why") == 1
 
 

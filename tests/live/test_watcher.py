@@ -19,9 +19,10 @@ from gobrrr.doors import live  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.diagnosis import Diagnosis  # noqa: E402
 from gobrrr.observe.live.clock import step_times  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
 from gobrrr.observe.live.warmup import WarmUp  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Phase, Watcher  # noqa: E402
+from gobrrr.observe.live.watcher import Phase, Watcher  # noqa: E402
 from tests.live.look import CPU, diagnosed  # noqa: E402
 
 MOST_AFTER_WARMUP = 20
@@ -34,7 +35,7 @@ def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     from gobrrr.hardware import cache
 
     monkeypatch.setattr(live, "_measure_once", lambda _: None)
-    monkeypatch.setattr("gobrrr.doors.pipeline.look_up", lambda _: cache.Found(CPU))
+    monkeypatch.setattr("gobrrr.doors.pipeline.look_up", lambda _: cache.KeptMachine(CPU))
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +101,7 @@ def test_issuing_a_step_takes_what_the_settled_steps_of_the_warm_up_took_until_t
 
 
 def test_on_a_cpu_nothing_is_issued() -> None:
-    watcher = Watcher(options=Options(look=False))
+    watcher = Watcher(options=WatchOptions(look=False))
     pull(watcher, Counting(), (), {})
     found = watcher.profile("step").ranks[0].live
     assert found is not None
@@ -167,7 +168,7 @@ def test_warm_up_goes_on_until_the_step_is_steady() -> None:
         calls += 1
         time.sleep(max(0.02 - 0.004 * calls, 0.004))
 
-    watcher = Watcher(options=Options(look=False))
+    watcher = Watcher(options=WatchOptions(look=False))
     pull(watcher, step, (), {})
     found = watcher.profile("step").ranks[0].live
     assert found is not None
@@ -178,7 +179,7 @@ def test_warm_up_goes_on_until_the_step_is_steady() -> None:
 def test_options_that_make_no_window_are_refused() -> None:
     for wrong in ({"window": 1}, {"profiled": 0}, {"warmup": -1}):
         with pytest.raises(UsageError):
-            Options(**wrong)
+            WatchOptions(**wrong)
 
 
 def test_step_times_by_hand() -> None:
@@ -274,7 +275,7 @@ def test_a_workload_a_module_and_a_factory() -> None:
 
 
 def test_a_restarted_watcher_begins_again() -> None:
-    watcher = Watcher(options=Options(warmup=1, look=False))
+    watcher = Watcher(options=WatchOptions(warmup=1, look=False))
     watcher.open()
     try:
         for _ in range(6):

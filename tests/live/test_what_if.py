@@ -13,8 +13,9 @@ from gobrrr.doors import changes  # noqa: E402
 from gobrrr.doors.pipeline import examine  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.profile import Profile  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 from tests.live.look import CPU  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.torch
 def profile() -> Profile:
     """A chain of pointwise operations on a CPU, its weights in a plain loop."""
     x = torch.randn(512, 1024)
-    watcher = Watcher(options=Options())
+    watcher = Watcher(options=WatchOptions())
 
     def step() -> None:
         with torch.inference_mode():

@@ -13,11 +13,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gobrrr.doors import pipeline  # noqa: E402
-from gobrrr.model.events import Kind  # noqa: E402
+from gobrrr.model.events import EventKind  # noqa: E402
 from gobrrr.model.frame_names import is_users  # noqa: E402
 from gobrrr.observe.live.loops import step_intent  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
 from gobrrr.observe.live.pull import loaded_as_before, pull, user_line  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 from gobrrr.observe.static import session  # noqa: E402
 from gobrrr.observe.targets import find_callable  # noqa: E402
 from gobrrr.treatments.framework import capturing  # noqa: E402
@@ -83,14 +84,14 @@ def program(tmp_path: Path, folder: str) -> Iterator[Path]:
 def test_a_live_diagnosis(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # so that paths begin with the folder's name
     with program(tmp_path, folder):
-        watcher = Watcher(options=Options(warmup=1, most_warmup=2, window=3, profiled=2))
+        watcher = Watcher(options=WatchOptions(warmup=1, most_warmup=2, window=3, profiled=2))
         pull(watcher, find_callable(f"{folder}/train.py:step"), (), {})
         profile = watcher.profile("step", "a CPU")
     rank = profile.ranks[0]
     assert rank.seen is not None
     users = {one.user for one in rank.seen.sites}
     assert {re.sub(r"^.*/|\(.*\)", "", one or "") for one in users} == {"train.py: step", "train.py: some_pieces"}
-    names = {rank.events.name_of(row) for row in rank.events.of(Kind.PYTHON).tolist()}
+    names = {rank.events.name_of(row) for row in rank.events.of(EventKind.PYTHON).tolist()}
     mine = {name for name in names if is_users(name)}
     assert {name.rpartition("): ")[2] for name in mine if "train.py(" in name} >= {"step", "some_pieces"}
     assert all("train.py(" in name or name.startswith("tests/") for name in mine)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.model.events import EventTable, Kind
-from gobrrr.model.tree import SLACK_NS, ancestors, depths, outermost, parents, sums_below
+from gobrrr.model.events import EventKind, EventTable
+from gobrrr.model.tree import NESTING_SLACK_NS, ancestors, depths, outermost, parents, sums_below
 from tests.analysis.tables import Row, one, table
 from tests.spread import examples
 
@@ -26,13 +26,21 @@ def grow(rng: random.Random, start: int, stop: int, depth: int, thread: int, abo
         begin = rng.choice([at, min(stop, at + rng.randint(1, 20_000))])
         end = rng.choice([begin, stop, rng.randint(begin, stop)])
         name = f"{thread}:{len(rows)}"
-        rows.append(Row(rng.choice([Kind.OP, Kind.ANNOTATION, Kind.PYTHON]), name, begin, end - begin, thread=thread))
+        rows.append(
+            Row(
+                rng.choice([EventKind.OP, EventKind.ANNOTATION, EventKind.PYTHON]),
+                name,
+                begin,
+                end - begin,
+                thread=thread,
+            )
+        )
         known[name] = above
         # a zero-length event has no inside; with slack, one that is as short as the slack may not have one either
-        if depth and end - begin > 2 * SLACK_NS:
+        if depth and end - begin > 2 * NESTING_SLACK_NS:
             grow(rng, begin, end, depth - 1, thread, name, rows, known)
         # siblings in one instant would enclose each other
-        at = end if end > begin else end + SLACK_NS
+        at = end if end > begin else end + NESTING_SLACK_NS
 
 
 def named(events: EventTable) -> dict[str, str]:
@@ -48,7 +56,7 @@ def searched(rows: list[Row]) -> list[int]:
     result = [-1] * len(rows)
     for position, index in enumerate(order):
         row = rows[index]
-        reach = max(row.start, row.stop - SLACK_NS) if row.duration else row.stop
+        reach = max(row.start, row.stop - NESTING_SLACK_NS) if row.duration else row.stop
         for candidate in reversed(order[:position]):
             other = rows[candidate]
             touches = other.stop <= row.start and row.duration > 0
@@ -67,7 +75,7 @@ def test_known_trees_on_several_threads(seed: int):
     for thread in range(3):
         grow(rng, 0, 1_000_000, 5, thread, "", rows, known)
     # an empty event at its elder sibling's end lies in both; the table can't tell, so it is not asked
-    unclear = {row.name for row in rows if row.duration <= 2 * SLACK_NS}
+    unclear = {row.name for row in rows if row.duration <= 2 * NESTING_SLACK_NS}
     found = named(table(rows))
     assert {name: above for name, above in found.items() if name not in unclear} == {
         name: above for name, above in known.items() if name not in unclear
@@ -78,7 +86,7 @@ def test_known_trees_on_several_threads(seed: int):
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 1)).map(
-            lambda drawn: Row(Kind.OP, "op", drawn[0] * 500, drawn[1] * 500, thread=drawn[2])
+            lambda drawn: Row(EventKind.OP, "op", drawn[0] * 500, drawn[1] * 500, thread=drawn[2])
         ),
         max_size=14,
     )
@@ -93,13 +101,13 @@ def test_any_events_against_a_search_over_all_before(rows: list[Row]):
 def test_one_microsecond_beyond_the_parent_is_inside(seed: int):
     """Dialects with whole microseconds round each end on its own."""
     rng = random.Random(seed)
-    rows = [Row(Kind.OP, "outer", 0, 100_000)]
+    rows = [Row(EventKind.OP, "outer", 0, 100_000)]
     for number in range(8):
         start = 1_000 + number * 12_000
-        rows.append(Row(Kind.OP, f"child {number}", start, 9_000))
-        rows.append(Row(Kind.RUNTIME, f"call {number}", start + 4_000, 5_000 + rng.randint(0, SLACK_NS)))
+        rows.append(Row(EventKind.OP, f"child {number}", start, 9_000))
+        rows.append(Row(EventKind.RUNTIME, f"call {number}", start + 4_000, 5_000 + rng.randint(0, NESTING_SLACK_NS)))
     last = 99_000
-    rows.append(Row(Kind.RUNTIME, "last", last, 1_000 + rng.randint(0, SLACK_NS)))
+    rows.append(Row(EventKind.RUNTIME, "last", last, 1_000 + rng.randint(0, NESTING_SLACK_NS)))
     found = named(table(rows))
     assert found["last"] == "outer"
     for number in range(8):
@@ -108,33 +116,41 @@ def test_one_microsecond_beyond_the_parent_is_inside(seed: int):
 
 
 def test_more_than_the_slack_beyond_is_outside():
-    found = named(table([Row(Kind.OP, "first", 0, 10_000), Row(Kind.OP, "second", 8_000, 3_002)]))
+    found = named(table([Row(EventKind.OP, "first", 0, 10_000), Row(EventKind.OP, "second", 8_000, 3_002)]))
     assert found["second"] == ""
 
 
 def test_touching_siblings_are_not_nested():
-    found = named(table([Row(Kind.OP, "a", 0, 10_000), Row(Kind.OP, "b", 10_000, 500), Row(Kind.OP, "c", 10_500, 9)]))
+    found = named(
+        table(
+            [Row(EventKind.OP, "a", 0, 10_000), Row(EventKind.OP, "b", 10_000, 500), Row(EventKind.OP, "c", 10_500, 9)]
+        )
+    )
     assert found == {"a": "", "b": "", "c": ""}
 
 
 def test_a_call_as_long_as_its_operation_is_inside_it():
-    rows = [Row(Kind.RUNTIME, "call", 0, 5_000), Row(Kind.OP, "op", 0, 5_000)]
+    rows = [Row(EventKind.RUNTIME, "call", 0, 5_000), Row(EventKind.OP, "op", 0, 5_000)]
     assert named(table(rows)) == {"call": "op", "op": ""}
 
 
 def test_other_kinds_are_no_parents_and_have_none():
-    rows = [Row(Kind.OP, "op", 0, 100), Row(Kind.ANNOTATION, "mark", 10, 50), Row(Kind.RUNTIME, "call", 20, 10)]
-    rows.append(Row(Kind.KERNEL, "kernel", 25, 5))
+    rows = [
+        Row(EventKind.OP, "op", 0, 100),
+        Row(EventKind.ANNOTATION, "mark", 10, 50),
+        Row(EventKind.RUNTIME, "call", 20, 10),
+    ]
+    rows.append(Row(EventKind.KERNEL, "kernel", 25, 5))
     events = table(rows)
-    found = parents(events, Kind.OP, Kind.RUNTIME)
+    found = parents(events, EventKind.OP, EventKind.RUNTIME)
     assert found[one(events, "call")] == one(events, "op")
     assert found[one(events, "mark")] == found[one(events, "kernel")] == -1
 
 
 def test_ten_thousand_siblings_are_quick():
     """Every sibling's first guess is wrong: jumping one step at a time would be quadratic."""
-    rows = [Row(Kind.OP, "outer", 0, 10_000 * 10_000 + 1)]
-    rows += [Row(Kind.OP, "sibling", number * 10_000, 9_000) for number in range(10_000)]
+    rows = [Row(EventKind.OP, "outer", 0, 10_000 * 10_000 + 1)]
+    rows += [Row(EventKind.OP, "sibling", number * 10_000, 9_000) for number in range(10_000)]
     begin = time.perf_counter()
     events = table(rows)
     built = time.perf_counter()
@@ -151,7 +167,8 @@ def test_deep_nests_in_a_row():
     for number in range(width):
         base = number * 20_000_000
         rows += [
-            Row(Kind.PYTHON, f"{number}", base + level * 5_000, 15_000_000 - level * 10_000) for level in range(deep)
+            Row(EventKind.PYTHON, f"{number}", base + level * 5_000, 15_000_000 - level * 10_000)
+            for level in range(deep)
         ]
     events = table(rows)
     found = parents(events)
@@ -161,7 +178,11 @@ def test_deep_nests_in_a_row():
 
 
 def test_outermost_and_ancestors():
-    rows = [Row(Kind.OP, "a", 0, 90_000), Row(Kind.OP, "b", 5_000, 60_000), Row(Kind.OP, "c", 9_000, 30_000)]
+    rows = [
+        Row(EventKind.OP, "a", 0, 90_000),
+        Row(EventKind.OP, "b", 5_000, 60_000),
+        Row(EventKind.OP, "c", 9_000, 30_000),
+    ]
     found = parents(table(rows))
     assert ancestors(found, 2) == [1, 0]
     assert ancestors(found, 0) == []
@@ -198,12 +219,12 @@ def test_a_chain_of_many_thousands_is_not_walked_link_by_link():
 def test_a_call_that_a_step_begins_in_is_around_what_it_calls() -> None:
     """The mark of a step begins within one call of a module and ends within the next."""
     rows = [
-        Row(Kind.PYTHON, "loop", 0, 100_000),
-        Row(Kind.PYTHON, "first call", 10_000, 20_000),
-        Row(Kind.ANNOTATION, "ProfilerStep#0", 12_000, 45_000),
-        Row(Kind.OP, "in the first", 15_000, 5_000),
-        Row(Kind.PYTHON, "second call", 50_000, 20_000),
-        Row(Kind.OP, "in the second", 60_000, 5_000),
+        Row(EventKind.PYTHON, "loop", 0, 100_000),
+        Row(EventKind.PYTHON, "first call", 10_000, 20_000),
+        Row(EventKind.ANNOTATION, "ProfilerStep#0", 12_000, 45_000),
+        Row(EventKind.OP, "in the first", 15_000, 5_000),
+        Row(EventKind.PYTHON, "second call", 50_000, 20_000),
+        Row(EventKind.OP, "in the second", 60_000, 5_000),
     ]
     found = named(table(rows))
     assert found["in the first"] == "first call"

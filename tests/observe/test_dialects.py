@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.model.events import ABSENT, EventTable, Kind
+from gobrrr.model.events import ABSENT, EventKind, EventTable
 from gobrrr.model.profile import Profile
 from gobrrr.observe.trace import read_trace
 from tests.observe.traces import DEVICE, busy_ns, kernel, launch, op, rows, step, trace, write
@@ -23,8 +23,8 @@ def table(path: Path, content: Any, **options: Any) -> EventTable:
     return read(path, content, **options).ranks[0].events
 
 
-def kinds(events: EventTable) -> list[Kind]:
-    return [Kind(number) for number in events.kind.tolist()]
+def kinds(events: EventTable) -> list[EventKind]:
+    return [EventKind(number) for number in events.kind.tolist()]
 
 
 def test_todays_kineto(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_todays_kineto(tmp_path: Path) -> None:
     assert rank.meta.versions == {"cuda_runtime_version": "12040"}
     assert rank.meta.origin_ns == 1_727_743_122_000_000_000 + 7_000
     events = rank.events
-    assert kinds(events) == [Kind.OP, Kind.RUNTIME, Kind.KERNEL]
+    assert kinds(events) == [EventKind.OP, EventKind.RUNTIME, EventKind.KERNEL]
     assert events.start_ns.tolist() == [0, 1_000, 3_000]
     assert events.duration_ns.tolist() == [3_000, 1_000, 5_000]
     assert events.device.tolist() == [ABSENT, ABSENT, 0]
@@ -65,7 +65,7 @@ def test_categories_of_2021(tmp_path: Path) -> None:
          "args": {"bytes": 32, "correlation": 7}},
     ]  # fmt: skip
     found = table(tmp_path, trace(events))
-    assert kinds(found) == [Kind.OP, Kind.RUNTIME, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET]
+    assert kinds(found) == [EventKind.OP, EventKind.RUNTIME, EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET]
     assert found.stream.tolist() == [ABSENT, ABSENT, 7, 9, 7]
     assert found.device.tolist() == [ABSENT, ABSENT, 0, 0, 0]
     assert found.bytes.tolist() == [ABSENT, ABSENT, ABSENT, 64, 32]
@@ -76,7 +76,7 @@ def test_categories_of_2021(tmp_path: Path) -> None:
 
 def test_a_bare_list(tmp_path: Path) -> None:
     profile = read(tmp_path, step())
-    assert kinds(profile.ranks[0].events) == [Kind.OP, Kind.RUNTIME, Kind.KERNEL]
+    assert kinds(profile.ranks[0].events) == [EventKind.OP, EventKind.RUNTIME, EventKind.KERNEL]
     assert profile.notes == ("the trace does not say on which device it was recorded (no deviceProperties)",)
 
 
@@ -86,7 +86,7 @@ def test_amd(tmp_path: Path) -> None:
     (rank,) = read(tmp_path, trace(events, deviceProperties=[device], hip_runtime_version=70253211)).ranks
     assert rank.meta.devices[0].name == "AMD Instinct MI300X"
     assert rank.meta.versions == {"hip_runtime_version": "70253211"}
-    assert kinds(rank.events) == [Kind.OP, Kind.RUNTIME, Kind.KERNEL]
+    assert kinds(rank.events) == [EventKind.OP, EventKind.RUNTIME, EventKind.KERNEL]
 
 
 def test_mtia(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_mtia(tmp_path: Path) -> None:
     profile = read(tmp_path, trace([op(), *events], **around))
     (rank,) = profile.ranks
     assert (rank.rank, rank.meta.world_size) == (6, 9)
-    assert sorted(kinds(rank.events)) == [Kind.OP, Kind.RUNTIME, Kind.SYNC, Kind.KERNEL]
+    assert sorted(kinds(rank.events)) == [EventKind.OP, EventKind.RUNTIME, EventKind.SYNC, EventKind.KERNEL]
     assert busy_ns(rank.events, device=17) == 6_000, "a wait is not work"
     assert profile.notes == (
         "kernels without a correlation id: 1 of 1; they can't be joined to the calls that launched them",
@@ -138,24 +138,24 @@ def test_begin_and_end_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("category", "kind"),
     [
-        ("user_annotation", Kind.ANNOTATION),
-        ("gpu_user_annotation", Kind.GPU_ANNOTATION),
-        ("cuda_driver", Kind.RUNTIME),
-        ("cuda_sync", Kind.SYNC),
-        ("overhead", Kind.OVERHEAD),
-        ("gpu_memcpy", Kind.MEMCPY),
-        ("gpu_memset", Kind.MEMSET),
-        ("hpu_op", Kind.RUNTIME),
-        ("KERNEL", Kind.KERNEL),
-        ("Trace", Kind.OTHER),
-        ("", Kind.OTHER),
-        (None, Kind.OTHER),
-        (7, Kind.OTHER),
-        (["kernel"], Kind.OTHER),
-        ({"kernel": 1}, Kind.OTHER),
+        ("user_annotation", EventKind.ANNOTATION),
+        ("gpu_user_annotation", EventKind.GPU_ANNOTATION),
+        ("cuda_driver", EventKind.RUNTIME),
+        ("cuda_sync", EventKind.SYNC),
+        ("overhead", EventKind.OVERHEAD),
+        ("gpu_memcpy", EventKind.MEMCPY),
+        ("gpu_memset", EventKind.MEMSET),
+        ("hpu_op", EventKind.RUNTIME),
+        ("KERNEL", EventKind.KERNEL),
+        ("Trace", EventKind.OTHER),
+        ("", EventKind.OTHER),
+        (None, EventKind.OTHER),
+        (7, EventKind.OTHER),
+        (["kernel"], EventKind.OTHER),
+        ({"kernel": 1}, EventKind.OTHER),
     ],
 )
-def test_the_category_alone_decides(tmp_path: Path, category: Any, kind: Kind) -> None:
+def test_the_category_alone_decides(tmp_path: Path, category: Any, kind: EventKind) -> None:
     looks_like_a_kernel = kernel(cat=category, ts=0)
     found = table(tmp_path, trace([looks_like_a_kernel, op()]))
     assert kinds(found)[0] == kind
@@ -233,14 +233,14 @@ def test_python_frames_only_when_asked_for(tmp_path: Path) -> None:
     without, with_ = read(tmp_path, content), read(tmp_path, content, python=True)
     assert (without.ranks[0].frames, with_.ranks[0].frames) == (False, True)
     assert (len(without.ranks[0].events), len(with_.ranks[0].events)) == (3, 8)
-    assert len(with_.ranks[0].events.of(Kind.PYTHON)) == 5
+    assert len(with_.ranks[0].events.of(EventKind.PYTHON)) == 5
     assert without.notes == with_.notes == ()
 
 
 def test_long_python_frames_are_kept_in_any_case(tmp_path: Path) -> None:
     frames = [op("train.py(3): load", cat="python_function", dur=dur) for dur in (999, 1_000, 2_500)]
     (rank,) = read(tmp_path, trace([*step(), *frames])).ranks
-    kept = rank.events.of(Kind.PYTHON)
+    kept = rank.events.of(EventKind.PYTHON)
     assert sorted(rank.events.duration_ns[kept].tolist()) == [1_000_000, 2_500_000]
     assert not rank.frames
 
@@ -248,7 +248,7 @@ def test_long_python_frames_are_kept_in_any_case(tmp_path: Path) -> None:
 def test_long_python_frames_whose_durations_are_text(tmp_path: Path) -> None:
     frames = [op("train.py(3): load", cat="python_function", dur=dur) for dur in ("999", "1000", "2500.5", "x", None)]
     (rank,) = read(tmp_path, trace([*step(), *frames])).ranks
-    kept = rank.events.of(Kind.PYTHON)
+    kept = rank.events.of(EventKind.PYTHON)
     assert sorted(rank.events.duration_ns[kept].tolist()) == [1_000_000, 2_500_500]
 
 
@@ -264,7 +264,7 @@ def test_python_frames_that_begin_and_end(tmp_path: Path, python: bool) -> None:
     ]
     profile = read(tmp_path, trace([*step(), *frames]), python=python)
     (rank,) = profile.ranks
-    kept = rank.events.of(Kind.PYTHON)
+    kept = rank.events.of(EventKind.PYTHON)
     found = {rank.events.name_of(row): int(rank.events.duration_ns[row]) for row in kept}
     assert found == {"train.py(1): step": 5_000_000} | ({"train.py(2): short": 100_000} if python else {})
     assert profile.notes == ()
@@ -279,7 +279,7 @@ def test_blocks_of_a_grid(tmp_path: Path, grid: object, blocks: int) -> None:
     kernel = next(event for event in events if event["cat"] == "kernel")
     kernel["args"]["grid"] = grid
     (rank,) = read(tmp_path, trace(events)).ranks
-    assert rank.events.blocks[rank.events.of(Kind.KERNEL)].tolist() == [blocks]
+    assert rank.events.blocks[rank.events.of(EventKind.KERNEL)].tolist() == [blocks]
 
 
 def test_metadata_behind_the_events(tmp_path: Path) -> None:
@@ -301,4 +301,4 @@ def test_collectives_and_waits_keep_their_arguments(tmp_path: Path) -> None:
     extra = [json.loads(found.texts[index]) for index in found.extra.tolist()]
     assert extra[0] == {"collective": "allreduce", "in_elements": 8, "dtype": "BFloat16", "group_size": 2}
     assert extra[1] == {"sync_kind": "Stream Wait Event", "wait_on_stream": 20}
-    assert kinds(found) == [Kind.KERNEL, Kind.SYNC]
+    assert kinds(found) == [EventKind.KERNEL, EventKind.SYNC]

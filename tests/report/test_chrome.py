@@ -20,7 +20,7 @@ from gobrrr.doors import changes
 from gobrrr.doors.changes import Prediction
 from gobrrr.doors.pipeline import diagnose
 from gobrrr.errors import UsageError
-from gobrrr.model.events import DEVICE_KINDS, EventTable, Kind
+from gobrrr.model.events import DEVICE_KINDS, EventKind, EventTable
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import chrome
 from gobrrr.treatments.framework.together import Combiner
@@ -194,7 +194,7 @@ def events_of(rows: list[Row]) -> EventTable:
 def test_strange_names_and_rows_without_a_launch(tmp_path: Path):
     """Control characters and quotes survive; work without a launch has no arrow."""
     rows = launched('"quoted" \x1b[31m \u202e <b>', 0, 7_000, 5_000, 1)
-    rows += [Row(Kind.KERNEL, "orphan", 20_000, 1_000, correlation=99), Row(Kind.SYNC, "wait", 0, 3_000)]
+    rows += [Row(EventKind.KERNEL, "orphan", 20_000, 1_000, correlation=99), Row(EventKind.SYNC, "wait", 0, 3_000)]
     events = events_of(rows)
     kept = events.take(chrome.kept(events, np.empty(0, dtype=np.int64)))
     assert len(kept) == 3

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.doors import changes
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.observe.trace import read_trace
 from gobrrr.report import chrome
 from gobrrr.report.chrome_places import Placed
@@ -38,9 +38,9 @@ def written(path: Path, events: EventTable, of_event: list[int], held_by: int | 
 def test_what_follows_in_one_place_is_one_slice_within_those_around_it(tmp_path: Path):
     """A step of 100 us: 60 in a call of line 7, two products from line 8 with a pause between them."""
     rows = [
-        Row(Kind.PYTHON, STEP, 0, 100_000), Row(Kind.PYTHON, "tensor", 1_000, 60_000),
-        Row(Kind.OP, "aten::linear", 70_000, 10_000), Row(Kind.OP, "aten::addmm", 71_000, 8_000),
-        Row(Kind.OP, "aten::linear", 85_000, 10_000), Row(Kind.OP, "aten::addmm", 86_000, 8_000),
+        Row(EventKind.PYTHON, STEP, 0, 100_000), Row(EventKind.PYTHON, "tensor", 1_000, 60_000),
+        Row(EventKind.OP, "aten::linear", 70_000, 10_000), Row(EventKind.OP, "aten::addmm", 71_000, 8_000),
+        Row(EventKind.OP, "aten::linear", 85_000, 10_000), Row(EventKind.OP, "aten::addmm", 86_000, 8_000),
     ]  # fmt: skip
     entries = written(tmp_path / "out.json", table(rows), [1, 3, 5, 6, 5, 6], 2)
     slices = {(one["name"], one["ts"], one["dur"]) for one in entries if one["ph"] == "X"}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gobrrr.model.counted import Counted, CountedOp
+from gobrrr.model.counted import CountedOp, StepCounts
 from gobrrr.report.counted import certainty, for_print
 
 
-def counted(unknown: dict[str, int]) -> Counted:
+def counted(unknown: dict[str, int]) -> StepCounts:
     op = CountedOp(
         op="aten::mm", shapes="[4, 8] bfloat16, [8, 2] bfloat16", family="matmul", count="exact", calls=3,
         flop=384.0, bytes=336.0,
     )  # fmt: skip
-    return Counted(
+    return StepCounts(
         target="file.py:\x1b[31mstep", flop_model=384.0, flop_executed=384.0, flop_hardware=512.0,
         flop_contraction=384.0, bytes_as_run=336.0, bytes_fused=300.0, bytes_compulsory=200.0, peak_bytes=1e9,
         calls={"exact": 3, "unknown": sum(unknown.values())}, unknown=unknown, ops=[op], notes=["a note"],

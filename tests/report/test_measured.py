@@ -8,7 +8,7 @@ import pytest
 
 from gobrrr.lab import article
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Flame, Frame, Judgement, LabReport, Plot, Series, Table
+from gobrrr.model.experiment import Experiment, Flame, Frame, Judgement, LabReport, LabTable, Plot, Series
 from gobrrr.report import lab, machine
 from gobrrr.report.layout import ASCII, Page, plain
 from gobrrr.report.values import spread, text
@@ -60,7 +60,7 @@ def sample(**changes: object) -> Experiment:
     fields: dict[str, object] = {
         "name": "fusion",
         "title": f"Title {HOSTILE}",
-        "tables": (Table(title="T", columns=columns("what", "time [s]", "ratio [x]"), rows=rows),),
+        "tables": (LabTable(title="T", columns=columns("what", "time [s]", "ratio [x]"), rows=rows),),
         "plots": (Plot(title="P", x="x", y="y", y_unit="s", series=(Series(name="s", points=((1, 1), (2, 2))),)),),
         "flames": (Flame(title="F", frames=(Frame(name=HOSTILE, depth=0, start_s=0, duration_s=1e-6),)),),
         "judgements": (judgement,),

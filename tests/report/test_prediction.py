@@ -144,8 +144,8 @@ def test_the_host_s_part_is_said():
 
 
 def test_the_example_is_python_of_at_most_120_columns():
-    compile(prediction.EXAMPLE, "workload.py", "exec")
-    assert max(map(len, prediction.EXAMPLE.splitlines())) <= 120
+    compile(prediction.PREDICT_EXAMPLE, "workload.py", "exec")
+    assert max(map(len, prediction.PREDICT_EXAMPLE.splitlines())) <= 120
 
 
 def test_five_machines_and_a_busy_step_still_leave_room_for_advice():

@@ -124,7 +124,7 @@ def test_the_printed_rows_add_up_to_the_step() -> None:
 def test_more_lines_than_a_screen_holds_are_merged_not_hidden() -> None:
     lines = [BudgetLine(line="overhead", cause=f"cause {n}", ns=1e6, share=1 / 40) for n in range(40)]
     shown = budget.rows(lines)
-    assert len(shown) == budget.MOST_ROWS + 1
+    assert len(shown) == budget.MOST_BUDGET_ROWS + 1
     assert sum(row.ns for row in shown) == 40e6
     assert shown[-1].kind == "other"
 

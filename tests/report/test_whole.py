@@ -85,14 +85,14 @@ def test_what_stands_in_the_source_of_code_is_python() -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
 def test_treat_and_its_ledger_are_whole(width: int, glyphs: object, tmp_path: Path) -> None:
-    from gobrrr.trials.choosing import Options
+    from gobrrr.trials.choosing import SearchOptions
     from gobrrr.trials.door import ledger
     from gobrrr.trials.ledger import Ledger
     from gobrrr.trials.treat import run
     from tests.trials.benches import FakeBench, candidate
 
     ways = [candidate(LONG_WAY, 0.4, code=f"x = f({', '.join('abcdefghijklmnopqrstuvwxyz')})"), candidate("b", 0.3)]
-    found = run(FakeBench(ways, saved={LONG_WAY: 0.35}), "w.py:workload", Options(), Ledger.open(tmp_path))
+    found = run(FakeBench(ways, saved={LONG_WAY: 0.35}), "w.py:workload", SearchOptions(), Ledger.open(tmp_path))
     page = Page(width=width, glyphs=glyphs)  # type: ignore[arg-type]
     shown = plain(treatment.lines(found, page)) + plain(treatment.ledger_lines(ledger(tmp_path), page))
     assert "…" not in shown

@@ -9,7 +9,7 @@ import pytest
 
 from gobrrr.doors import changes, pipeline
 from gobrrr.errors import UsageError
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.observe.trace import read_trace
 from gobrrr.treatments.framework.asking import asked, word_of
 from tests.conftest import H100
@@ -48,7 +48,7 @@ def test_what_is_not_there_is_refused_in_one_line(name: str, said: str):
     evidence = examined().evidence
     assert evidence is not None
     with pytest.raises(UsageError, match=said):
-        asked(name, evidence, examined().found, Parts())
+        asked(name, evidence, examined().found, GuardedParts())
 
 
 @pytest.mark.usefixtures("replay_alone")
@@ -110,13 +110,13 @@ def test_what_runs_as_tf32_may_be_asked_to_run_in_16_bit(tmp_path: Path):
     seen = certain(evidence_from(trace.write(tmp_path)))
     assert not [one for one in pipeline.examine(read_trace(str(tmp_path / "trace.json"))).found
                 if one.finding.code in ("C01", "C03")]  # fmt: skip
-    ((name, found, plan),) = asked("bf16-autocast", seen, [], Parts())
+    ((name, found, plan),) = asked("bf16-autocast", seen, [], GuardedParts())
     assert (name, found) == ("bf16-autocast", None)
     assert plan.effect is not None
     one = changes.predict(read_trace(str(tmp_path / "trace.json")), ["bf16-autocast"]).what_if
     assert one.saving_ns[0] == pytest.approx(8 * 300e3 / 4, rel=0.05)
     assert one.saving_ns[1] == pytest.approx(8 * 300e3 / 2, rel=0.05)
-    assert asked("sdpa", seen, [], Parts()) == []
+    assert asked("sdpa", seen, [], GuardedParts()) == []
 
 
 def lists(folder: Path, kind: str, *names: str) -> list[float]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gobrrr.analysis.findings.path import launch_call_ns
-from gobrrr.guarded import Parts
-from gobrrr.treatments.bf16_autocast import CAST, TRAINED_CAST, cast_ns, casts_of
+from gobrrr.guarded import GuardedParts
+from gobrrr.treatments.bf16_autocast import INFERENCE_CAST_COST, TRAINING_CAST_COST, cast_ns, casts_of
 from gobrrr.treatments.framework.asking import asked
 from tests.analysis.tables import HOLDOUT
 from tests.conftest import H100
@@ -27,7 +27,7 @@ def test_each_operand_of_a_call_is_cast_once_however_many_kernels_it_has():
     evidence, found = examined(LSTM).evidence, examined(LSTM).found
     [plan] = [
         plan
-        for _, one, plan in asked("bf16-autocast", evidence, found, Parts())
+        for _, one, plan in asked("bf16-autocast", evidence, found, GuardedParts())
         if one is None or one.finding.code == "C01"
     ]
     graph = evidence.graph
@@ -36,7 +36,7 @@ def test_each_operand_of_a_call_is_cast_once_however_many_kernels_it_has():
     assert evidence.calls.kernels[evidence.calls_where(single)].sum() > 1_000
     operands = [min(sum(one.dtype == "float32" for one in group.call.tensors), 3) for group in evidence.priced.groups]
     casts = np.array(operands)[evidence.calls.group[evidence.calls_where(single)]].sum()
-    each = TRAINED_CAST if evidence.training else CAST
+    each = TRAINING_CAST_COST if evidence.training else INFERENCE_CAST_COST
     assert more == pytest.approx(casts * each.value * launch_call_ns(evidence), rel=0.01)
 
 

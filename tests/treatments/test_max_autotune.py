@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.analysis.replay.what_if import FIXED_NS
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.treatments import max_autotune
 from gobrrr.treatments.framework import asking
 from tests.evidence import certain, evidence_from
@@ -68,6 +68,6 @@ def test_nothing_is_predicted_of_other_products(tmp_path: Path, op: str, shapes:
 
 def test_it_is_asked_for_by_its_name(tmp_path: Path):
     evidence = seen(tmp_path, "aten::mm", [[1, 4096], [4096, 8192]], 60.0)
-    [(name, found, plan)] = asking.asked("max-autotune", evidence, [], Parts())
+    [(name, found, plan)] = asking.asked("max-autotune", evidence, [], GuardedParts())
     assert (name, found) == ("max-autotune", None)
     assert "max-autotune" in plan.how

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from gobrrr.analysis.detect.norms import outside, own_norms
-from gobrrr.analysis.findings.claims import NOTHING, Found
+from gobrrr.analysis.findings.claims import NO_CLAIM, ClaimedFinding
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.conditions import catalogue as conditions
 from gobrrr.hardware.efficiency import load
@@ -62,12 +62,12 @@ NEEDS_MORE = {("limit-threads", "O09"), ("prefetch-pinned", "D01"), ("prefetch-p
 """A finding alone is not enough for these: they look for threads, copies, loops, images or batch norms."""
 
 
-def about(code: str, *treatments: str) -> Found:
+def about(code: str, *treatments: str) -> ClaimedFinding:
     """A finding with nothing behind it."""
     finding = Finding(
         code=code, title="", where=[], at_stake_ns=(2e6, 4e6), certainty="high", treatments=list(treatments)
     )
-    return Found(finding, NOTHING)
+    return ClaimedFinding(finding, NO_CLAIM)
 
 
 @pytest.mark.parametrize("treatment", catalogue(), ids=lambda one: one.name)

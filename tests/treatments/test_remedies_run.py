@@ -19,13 +19,14 @@ from msgspec import structs
 torch = pytest.importorskip("torch")
 
 from gobrrr.analysis.answer.study import study  # noqa: E402
-from gobrrr.analysis.findings.claims import Found  # noqa: E402
+from gobrrr.analysis.findings.claims import ClaimedFinding  # noqa: E402
 from gobrrr.analysis.findings.evidence import Evidence  # noqa: E402
 from gobrrr.doors.pipeline import examine  # noqa: E402
 from gobrrr.model.machine import Ceiling  # noqa: E402
 from gobrrr.model.profile import Profile  # noqa: E402
+from gobrrr.observe.live.options import WatchOptions  # noqa: E402
 from gobrrr.observe.live.pull import pull  # noqa: E402
-from gobrrr.observe.live.watcher import Options, Watcher  # noqa: E402
+from gobrrr.observe.live.watcher import Watcher  # noqa: E402
 from gobrrr.treatments import catalogue  # noqa: E402
 from tests.evidence import claimed  # noqa: E402
 from tests.live.look import CPU  # noqa: E402
@@ -84,11 +85,11 @@ def told(example: Example, file: Path, evidence_of: Callable[[Profile], Evidence
     """The text that the program's evidence gives the treatment; a machine that stalls gets two more chances."""
     treatment = next(one for one in catalogue() if one.name == example.treatment)
     for _ in range(3):
-        watcher = Watcher(options=Options(**FEW))
+        watcher = Watcher(options=WatchOptions(**FEW))
         pull(watcher, loaded(example.source, file)["step"], (), {})
         evidence = evidence_of(watcher.profile("step", "a CPU"))
         found = claimed(example.code, evidence) if example.code else None
-        plan = treatment.predict(evidence, found) if isinstance(found, Found) else None
+        plan = treatment.predict(evidence, found) if isinstance(found, ClaimedFinding) else None
         if not example.code and treatment.unasked is not None:
             plan = treatment.unasked(evidence)
         if plan is not None:

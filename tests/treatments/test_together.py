@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.replay.graph import StepGraph
 from gobrrr.analysis.replay.what_if import hosted, shortened
-from gobrrr.analysis.savings.gains import Effect, Plan
+from gobrrr.analysis.savings.gains import Effect, TreatmentPlan
 from gobrrr.analysis.savings.regions import as_graph, unwaiting
 from gobrrr.doors.pipeline import Examined, examine
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Wall, WhatIf
 from gobrrr.observe.trace import read_trace
 from gobrrr.treatments.framework.base import Planned
 from gobrrr.treatments.framework.prescribing import plans
-from gobrrr.treatments.framework.together import Combiner, Seat, as_uncertain
+from gobrrr.treatments.framework.rank_plans import RankPlans
+from gobrrr.treatments.framework.together import Combiner, as_uncertain
 from tests.analysis.slow_simulator import every
 from tests.analysis.tables import DDP, HOLDOUT, SHIPPED, examined, short
 from tests.conftest import H100
@@ -36,10 +37,10 @@ EXAMPLES = some([*SHIPPED[3:28:5], *HOLDOUT[5:20:6], DDP[6]])
 FAULTY = some([H100 / f"{name}.faulty.json.gz" for name in ("moe_host_loop", "resnet_slow_loader", "gpt_eager_attn")])
 
 
-def seat_of(found: Examined) -> Seat:
+def seat_of(found: Examined) -> RankPlans:
     assert found.evidence is not None
-    mine = tuple(plans(found.evidence, found.found, Parts()))
-    return Seat(found.evidence, mine, found.ranks[0].row_of_group)
+    mine = tuple(plans(found.evidence, found.found, GuardedParts()))
+    return RankPlans(found.evidence, mine, found.ranks[0].row_of_group)
 
 
 @cache
@@ -135,16 +136,16 @@ def looked_at(trace: Trace, folder: Path) -> Examined:
     return examine(replace(profile, ranks=tuple(replace(one, ends=(1.0, 1.0)) for one in profile.ranks)))
 
 
-def plan(effect: Effect | None, **more) -> Plan:
-    return Plan("how", "assumes", effect, **more)
+def plan(effect: Effect | None, **more) -> TreatmentPlan:
+    return TreatmentPlan("how", "assumes", effect, **more)
 
 
-def with_plans(found: Examined, *made: tuple[str, Plan]) -> Combiner:
+def with_plans(found: Examined, *made: tuple[str, TreatmentPlan]) -> Combiner:
     """The step with plans of one's own."""
     assert found.evidence is not None
     planned: list[Planned] = [(name, found.found[0] if found.found else None, one) for name, one in made]  # type: ignore[misc]
     return Combiner(
-        [Seat(found.evidence, tuple(planned), found.ranks[0].row_of_group)], found.diagnosis.unprofiled_wall_ns,
+        [RankPlans(found.evidence, tuple(planned), found.ranks[0].row_of_group)], found.diagnosis.unprofiled_wall_ns,
         spreads=(),
     )  # fmt: skip
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from gobrrr.model.contention import Contention
 from gobrrr.model.treated import Timing, TrialRecord, Untried, Versions
 from gobrrr.trials.candidate import Candidate
-from gobrrr.trials.candidates import Looked
-from gobrrr.trials.pace import Allowed
+from gobrrr.trials.candidates import StepOverview
+from gobrrr.trials.pace import TrialTime
 from tests.report import samples
 
 STEP = 1e6
@@ -61,18 +61,18 @@ class FakeBench:
     unapplied: Mapping[str, str] = field(default_factory=dict)
     others: float = 0.0
 
-    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
+    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> StepOverview:
         self.before_look(kept)
         self.looks.append(tuple(kept))
         found = self.then.get("+".join(kept), self.candidates)
-        return Looked(
+        return StepOverview(
             diagnosis=samples.overhead(), step_ns=self.step, candidates=tuple(found), unfit=tuple(self.unfit),
             sets=tuple(self.sets) if not kept else (), fingerprint="f", versions=VERSIONS,
             notes=next((self.notes[one] for one in kept if one in self.notes), ()),
             seconds=self.took,
         )  # fmt: skip
 
-    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
+    def together(self, kept: Sequence[str], allowed: TrialTime) -> TrialRecord:
         self.joined.append(tuple(kept))
         timing = Timing(before_ns=STEP, after_ns=STEP * (1 - self.whole), spread_ns=1.0, rounds=5, steps=10)
         verdict = self.verdicts.get("all together", "helped")
@@ -86,7 +86,7 @@ class FakeBench:
         """Of two processors others had so much, and the step waited for so much."""
         return Contention(seconds=1.0, processors=2, others=self.others, waited=self.others / 2)
 
-    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: TrialTime, instead_of: str = "") -> TrialRecord:
         self.trials.append((tuple(kept), way.way))
         self.before_trial(way.way)
         saved = self.saved.get(way.way, 0.0)

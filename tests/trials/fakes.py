@@ -13,7 +13,7 @@ from torch import nn
 
 from gobrrr.model.workload import Workload
 from gobrrr.observe.targets import step_of
-from gobrrr.treatments.framework.way import MODEL, Way
+from gobrrr.treatments.framework.way import MODEL, TreatmentWay
 
 SLEEP = 0.004
 
@@ -27,10 +27,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def way(apply: Callable[..., Any], name: str = "fake", **options: Any) -> Way:
+def way(apply: Callable[..., Any], name: str = "fake", **options: Any) -> TreatmentWay:
     """A way from a generator function (workload, kept)."""
     given = {"treatment": name, "code": "", "numerics": "rounding", "rank": MODEL, **options}
-    return Way(name=name, apply=contextmanager(apply), **given)
+    return TreatmentWay(name=name, apply=contextmanager(apply), **given)
 
 
 class Clock:

@@ -18,11 +18,11 @@ from gobrrr.errors import UsageError
 from gobrrr.model.treated import Treated, TrialRecord
 from gobrrr.trials import looking
 from gobrrr.trials.candidate import Candidate
-from gobrrr.trials.candidates import Looked
-from gobrrr.trials.choosing import Options
+from gobrrr.trials.candidates import StepOverview
+from gobrrr.trials.choosing import SearchOptions
 from gobrrr.trials.ledger import Ledger
-from gobrrr.trials.pace import GRACE, UNDECIDED, Allowed
-from gobrrr.trials.search import Died, Late
+from gobrrr.trials.pace import GRACE_SHARE, UNDECIDED, TrialTime
+from gobrrr.trials.search import ProcessDied, ProcessTooSlow
 from gobrrr.trials.treat import run
 from gobrrr.trials.trial import run_trial
 from tests.report import samples
@@ -82,13 +82,13 @@ class Simulated:
             fakes.Clock.now = self._until * 1e9
             raise Ended
 
-    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> Looked:
+    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> StepOverview:
         """As many steps as looking takes."""
         begin = self.now
         try:
             with self._alive(within_s):
                 left = within_s - (self.now - begin)
-                seen = looking.Looking(
+                seen = looking.DiagnosisProgress(
                     None, left, spent_s + within_s - left, first=not kept, once_s=self.once_s, clock=lambda: self.now
                 )
                 own = self.now
@@ -98,13 +98,13 @@ class Simulated:
                     self.passes(self.once_s if affordable else 0.0)
         except Ended:
             self.down = True
-            raise (Late if kept else UsageError)(f"--budget {2 * self.budget_s:.0f}") from None
+            raise (ProcessTooSlow if kept else UsageError)(f"--budget {2 * self.budget_s:.0f}") from None
         step = self._step(kept)
         ways = tuple(self._candidate(one, step) for one in self.kinds)
-        return Looked(diagnosis=samples.overhead(), step_ns=step * 1e9, candidates=ways, fingerprint="f",
+        return StepOverview(diagnosis=samples.overhead(), step_ns=step * 1e9, candidates=ways, fingerprint="f",
                       versions=VERSIONS, seconds=took, once_s=0.0 if affordable else self.once_s)  # fmt: skip
 
-    def _steps(self, kept: Sequence[str], seen: looking.Looking) -> None:
+    def _steps(self, kept: Sequence[str], seen: looking.DiagnosisProgress) -> None:
         step = self._step(kept)
         for name in kept:
             self.passes(0.25 * self._kind(name).compile_s)
@@ -124,15 +124,15 @@ class Simulated:
                 seen(stage, done + 1, most)
         self.passes(looking.LOOKED * step + EXAMINING_S)
 
-    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: TrialTime, instead_of: str = "") -> TrialRecord:
         """A real trial."""
         return self._tried(kept, [way.way], allowed)
 
-    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
+    def together(self, kept: Sequence[str], allowed: TrialTime) -> TrialRecord:
         """All of them against none."""
         return replace(self._tried([], kept, allowed), way="all together", treatment="all together")
 
-    def _tried(self, kept: Sequence[str], names: Sequence[str], allowed: Allowed) -> TrialRecord:
+    def _tried(self, kept: Sequence[str], names: Sequence[str], allowed: TrialTime) -> TrialRecord:
         begin = self.now
         made = fakes.training()
         made.model[0].naps = self.step_s
@@ -202,7 +202,7 @@ class _Alive:
 
     def __enter__(self) -> None:
         bench = self._bench
-        bench._until = bench.now + self._within + GRACE * bench.budget_s
+        bench._until = bench.now + self._within + GRACE_SHARE * bench.budget_s
         if bench.down:
             begin = bench.now
             bench.starts += 1
@@ -216,10 +216,10 @@ class _Alive:
 def treated(bench: Simulated, ledger: Ledger) -> Treated | str:
     """What comes of it, or what is said where there is nothing; the clock begins at 0."""
     fakes.Clock.now = 0.0
-    with pytest.MonkeyPatch.context() as patch, suppress(Died):
+    with pytest.MonkeyPatch.context() as patch, suppress(ProcessDied):
         patch.setattr(fakes.Clock, "sleep", classmethod(lambda _, seconds: bench.nap(seconds)))
         try:
-            return run(bench, "w.py:workload", Options(budget_s=bench.budget_s), ledger, clock=lambda: bench.now)
+            return run(bench, "w.py:workload", SearchOptions(budget_s=bench.budget_s), ledger, clock=lambda: bench.now)
         except UsageError as error:
             return str(error)
     raise AssertionError("a process that died was not noticed")

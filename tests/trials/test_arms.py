@@ -17,7 +17,7 @@ from gobrrr import api  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.targets import Batches, step_of  # noqa: E402
-from gobrrr.trials.arms import Arm, Unrestored, ahead  # noqa: E402
+from gobrrr.trials.arms import Arm, NotRestored, ahead  # noqa: E402
 from tests.trials import fakes  # noqa: E402
 from tests.trials.fakes import one_thread, way  # noqa: E402, F401
 
@@ -55,7 +55,7 @@ def test_ways_are_stacked_by_rank_and_each_keeps_a_dictionary() -> None:
 def test_all_ways_are_left_after_an_exception_and_where_one_fails_to() -> None:
     said: list[str] = []
     arm = Arm(Workload(step=lambda: 7), [way(told(said, "a"), "a"), way(told(said, "b", fails=True), "b", rank=20)])
-    with pytest.raises(Unrestored, match=r"^b could not be undone: ValueError: b$"), arm.entered():
+    with pytest.raises(NotRestored, match=r"^b could not be undone: ValueError: b$"), arm.entered():
         pass
     assert said[-2:] == ["-b", "-a"]
     sound = Arm(Workload(step=lambda: 7), [way(told(said, "a"), "a")])

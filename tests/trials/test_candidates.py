@@ -17,7 +17,7 @@ from gobrrr.model.profile import Profile
 from gobrrr.model.treated import Timing, TrialRecord
 from gobrrr.model.workload import Workload
 from gobrrr.observe.trace import read_trace
-from gobrrr.treatments.framework.way import Unfit, Way
+from gobrrr.treatments.framework.way import TreatmentWay, UnfitWay
 from gobrrr.trials import candidates
 from gobrrr.trials.candidates import (
     FROM_BASIS,
@@ -37,8 +37,8 @@ def apply(workload: Workload, kept: dict[str, Any]) -> AbstractContextManager[Wo
     return nullcontext(workload)
 
 
-def way(name: str, *as_if: str, **more: Any) -> Way:
-    return Way(
+def way(name: str, *as_if: str, **more: Any) -> TreatmentWay:
+    return TreatmentWay(
         name=name, treatment=name.partition(":")[0], apply=apply, code="", numerics="none", rank=0, as_if=as_if, **more
     )
 
@@ -57,10 +57,10 @@ def examined(name: str = "mlp_tiny.faulty") -> pipeline.Examined:
 def test_a_trial_is_told_what_is_predicted_for_the_step_as_it_was_timed(times: float):
     """Of what is not predicted, or was not timed, nothing."""
     pytest.importorskip("torch")
-    from gobrrr.trials.bench import Here
+    from gobrrr.trials.bench import LocalRunner
 
     seen, ways = examined(), [way("g", "cuda-graph"), way("n")]
-    here = Here.__new__(Here)
+    here = LocalRunner.__new__(LocalRunner)
     here._predictor = predictor_of(seen, ways)
     graph, nothing = candidates_of(seen, ways)[0]
     step = times * (step_of(seen.diagnosis) or 0.0)
@@ -137,13 +137,13 @@ def test_a_larger_batch_is_predicted_for_its_size_also_on_top_of_a_graph() -> No
 
 
 def test_a_treatment_that_cannot_read_a_workload_does_not_end_the_others() -> None:
-    def broken(workload: Workload) -> Iterator[Way | Unfit]:
+    def broken(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
         raise KeyError("odd")
         yield
 
     treatments: Any = [
         SimpleNamespace(name="x", ways=broken),
-        SimpleNamespace(name="y", ways=lambda workload: iter([way("y"), Unfit("y:two", "no")])),
+        SimpleNamespace(name="y", ways=lambda workload: iter([way("y"), UnfitWay("y:two", "no")])),
         SimpleNamespace(name="z", ways=None),
     ]
     fit, unfit = ways_of(Workload(), treatments)

@@ -14,7 +14,7 @@ from gobrrr import cli
 from gobrrr.model.treated import Treated
 from gobrrr.report import json as saved
 from gobrrr.trials import treat as home
-from gobrrr.trials.choosing import Options
+from gobrrr.trials.choosing import SearchOptions
 from gobrrr.trials.example import EXAMPLE
 from gobrrr.trials.ledger import Ledger
 from tests.trials.benches import FakeBench, candidate
@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A search without steps, and what it was asked for."""
     calls: list[Any] = []
 
-    def treat(target: Any, options: Options, **more: Any) -> Treated:
+    def treat(target: Any, options: SearchOptions, **more: Any) -> Treated:
         calls.append((target, options, more))
         ways = [candidate("a", 0.4), candidate("b", 0.3)]
 
@@ -67,7 +67,7 @@ def test_the_options_reach_the_search(run: Run, asked: list[Any], tmp_path: Path
     assert status == 0
     ((target, options, more),) = asked
     assert target == "w.py:workload"
-    assert options == Options(budget_s=50, only=("a", "b"), without=("b",), again=True)
+    assert options == SearchOptions(budget_s=50, only=("a", "b"), without=("b",), again=True)
     assert (more["ledger"], more["limit_s"]) == (tmp_path, 9)
     assert "verdict" in out
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.trials import pace
-from gobrrr.trials.choosing import Found
+from gobrrr.trials.choosing import SearchState
 from gobrrr.trials.costs import Costs
 from gobrrr.trials.ledger import Ledger
 from gobrrr.trials.search import Options, Search
@@ -131,7 +131,7 @@ def test_while_nothing_is_decided_what_compiles_leaves_time_for_what_does_not() 
     ways = [candidate("compile", 500.0, compiles=True), candidate("tf32", 200.0)]
     bench = Bench(ways, saved={"tf32": 0.1}, start_s=5.0, step=1e9)
     found = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0]).run()
-    assert within["compile"] == pytest.approx(100 - 100 * pace.GRACE - 5 - pace.trial_s(1.0))
+    assert within["compile"] == pytest.approx(100 - 100 * pace.GRACE_SHARE - 5 - pace.trial_s(1.0))
     assert [one.way for one in found.kept] == ["tf32"]
     alone = Bench(ways[:1], start_s=5.0, step=1e9)
     now[0] = 0.0
@@ -146,7 +146,7 @@ def test_what_was_ended_in_an_earlier_run_is_not_begun_with_less(tmp_path: Path)
             made = super().trial(kept, way, allowed, instead_of)
             return replace(made, verdict="inconclusive", timing=None, late=True, seconds=100.0)
 
-    def run(budget_s: float) -> tuple[Bench, Found]:
+    def run(budget_s: float) -> tuple[Bench, SearchState]:
         bench = Bench([candidate("compile", 0.5, compiles=True)])
         search = Search(bench, bench.look(()), Options(budget_s=budget_s), Ledger.open(tmp_path), clock=lambda: 0.0)
         return bench, search.run()

@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 import gobrrr  # noqa: E402
 from gobrrr.model.treated import Treated  # noqa: E402
 from gobrrr.treatments import catalogue  # noqa: E402
-from gobrrr.treatments.framework.way import MODEL, Way  # noqa: E402
+from gobrrr.treatments.framework.way import MODEL, TreatmentWay  # noqa: E402
 from gobrrr.trials import candidates  # noqa: E402
 from gobrrr.trials.arms import Arm  # noqa: E402
 from tests.live.test_parity import kept_machine  # noqa: E402
@@ -230,7 +230,7 @@ def test_a_way_that_breaks_the_numbers_is_flagged(tmp_path: Path, monkeypatch: p
                 for one, old in zip(weights, before, strict=True):
                     one.copy_(old)
 
-    way = Way(name="coarse", treatment="tf32", apply=coarse, code="", numerics="rounding", rank=MODEL)
+    way = TreatmentWay(name="coarse", treatment="tf32", apply=coarse, code="", numerics="rounding", rank=MODEL)
     own = [dataclasses.replace(one, ways=lambda _: iter([way])) for one in catalogue() if one.name == "tf32"]
     monkeypatch.setattr(candidates, "catalogue", lambda: tuple(own))
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gobrrr.model.contention import Contention
 from gobrrr.model.treated import Timing, TrialRecord, Versions
-from gobrrr.trials.ledger import LEAST, Ledger, calibrated, error_of, folder, quantile
+from gobrrr.trials.ledger import LEAST_LEDGER_ERRORS, Ledger, calibrated, error_of, folder, quantile
 
 VERSIONS = Versions(device="GPU", driver=None, torch="2.13", python="3.11", gobrrr="0")
 
@@ -155,7 +155,7 @@ SHARE = st.floats(-0.5, 0.5)
 INTERVAL = st.tuples(st.floats(0, 0.4), st.floats(0, 0.2), st.floats(0, 0.2))
 
 
-@given(st.lists(SHARE, max_size=LEAST - 1), INTERVAL)
+@given(st.lists(SHARE, max_size=LEAST_LEDGER_ERRORS - 1), INTERVAL)
 def test_few_errors_change_nothing(errors: list[float], given: tuple[float, float, float]) -> None:
     expected, below, above = given
     assert calibrated(errors, expected, expected - below, expected + above, 1.0) == (
@@ -163,7 +163,7 @@ def test_few_errors_change_nothing(errors: list[float], given: tuple[float, floa
     )  # fmt: skip
 
 
-@given(st.integers(LEAST, 40), INTERVAL)
+@given(st.integers(LEAST_LEDGER_ERRORS, 40), INTERVAL)
 def test_perfect_predictions_narrow_and_more_of_them_narrow_more(n: int, given: tuple[float, float, float]) -> None:
     expected, below, above = given
     low, high = expected - below, expected + above
@@ -173,7 +173,7 @@ def test_perfect_predictions_narrow_and_more_of_them_narrow_more(n: int, given: 
     assert expected - 2e-12 <= many_high - 1e-12 <= few_high <= high + 1e-12
 
 
-@given(st.lists(SHARE, min_size=LEAST, max_size=30), INTERVAL, st.floats(1, 3))
+@given(st.lists(SHARE, min_size=LEAST_LEDGER_ERRORS, max_size=30), INTERVAL, st.floats(1, 3))
 def test_larger_errors_never_narrow(errors: list[float], given: tuple[float, float, float], times: float) -> None:
     expected, below, above = given
     low, high = expected - below, expected + above
@@ -184,7 +184,7 @@ def test_larger_errors_never_narrow(errors: list[float], given: tuple[float, flo
     assert one_low <= expected <= one_high
 
 
-@given(st.lists(st.floats(0.3, 0.5), min_size=LEAST, max_size=30))
+@given(st.lists(st.floats(0.3, 0.5), min_size=LEAST_LEDGER_ERRORS, max_size=30))
 def test_errors_beyond_the_interval_widen_it(errors: list[float]) -> None:
     low, high = 0.25, 0.35
     _, new_low, new_high = calibrated([-one for one in errors], 0.3, low, high, 1.0)

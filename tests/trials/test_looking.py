@@ -8,7 +8,7 @@ import pytest
 
 from gobrrr.errors import UsageError
 from gobrrr.trials import looking, pace
-from gobrrr.trials.looking import RECORDING, TIMING, WARMING, Looking
+from gobrrr.trials.looking import RECORDING, TIMING, WARMING, DiagnosisProgress
 
 PARTS = (
     [(WARMING, one) for one in range(4)] + [(TIMING, one) for one in (1, 2, 3)] + [(RECORDING, one) for one in (1, 2)]
@@ -24,7 +24,7 @@ def looked(steps: list[float], within: float, *, spent: float = 0.0, first: bool
     """The stages that are told while these steps are run."""
     now = [0.0]
     told = Told()
-    looks = Looking(told, within, spent, first=first, clock=lambda: now[0])
+    looks = DiagnosisProgress(told, within, spent, first=first, clock=lambda: now[0])
     for number, (stage, done) in enumerate(PARTS):
         if number:
             now[0] += steps[min(number, len(steps)) - 1]

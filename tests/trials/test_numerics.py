@@ -19,7 +19,7 @@ from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.live.state.snapshot import snapshot  # noqa: E402
 from gobrrr.observe.targets import step_of  # noqa: E402
 from gobrrr.treatments import dataloader_workers, larger_batch  # noqa: E402
-from gobrrr.treatments.framework.way import Way  # noqa: E402
+from gobrrr.treatments.framework.way import TreatmentWay  # noqa: E402
 from gobrrr.trials import judging, numerics  # noqa: E402
 from gobrrr.trials.arms import Arm  # noqa: E402
 from gobrrr.trials.observed import named_leaves, sampled  # noqa: E402
@@ -488,7 +488,7 @@ def test_fewer_bits_of_what_draws_random_numbers_are_looked_at_for_being_finite(
 def test_twice_the_batch_of_a_model_that_is_not_trained_gives_the_same_rows(mixes: bool) -> None:
     workload = infers(mixes=mixes)
     (twice,) = larger_batch.ways(workload)
-    assert isinstance(twice, Way)
+    assert isinstance(twice, TreatmentWay)
     assert twice.numerics == "rounding"
     workload.model(*workload.inputs)
     arms = Arm(workload, ()), Arm(workload, (twice,))
@@ -500,7 +500,7 @@ def test_twice_the_batch_of_a_model_that_is_not_trained_gives_the_same_rows(mixe
 
 def test_twice_the_batch_of_what_is_trained_is_another_training() -> None:
     (twice,) = larger_batch.ways(fast(fakes.training()))
-    assert isinstance(twice, Way)
+    assert isinstance(twice, TreatmentWay)
     assert twice.numerics == "statistics"
 
 
@@ -521,7 +521,7 @@ def test_the_first_batch_is_told_by_what_one_batch_gives() -> None:
     torch.manual_seed(0)
     workload = Workload(model=Recurrent().eval(), inputs=(torch.randn(1, 5, 8),))
     (twice,) = larger_batch.ways(workload)
-    assert isinstance(twice, Way)
+    assert isinstance(twice, TreatmentWay)
     workload.model(*workload.inputs)
     found = numerics.compare(workload, Arm(workload, ()), Arm(workload, (twice,)), twice, snapshot(workload))
     assert (found.ok, found.why) == (True, "")

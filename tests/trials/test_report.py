@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gobrrr.model.treated import Advised, Errors, LedgerErrors, Numerics, Treated, Untried
 from gobrrr.report import treated as report
 from gobrrr.report.layout import ASCII, UNICODE, Page, length, plain
-from gobrrr.trials.choosing import Options
+from gobrrr.trials.choosing import SearchOptions
 from gobrrr.trials.ledger import Ledger
 from gobrrr.trials.treat import diagnosis_of, run
 from tests.trials.benches import FakeBench, candidate
@@ -20,7 +20,7 @@ def treated(bench: FakeBench | None = None, **changes: Any) -> Treated:
     ways = [candidate("fused-optimizer", 0.4, code="optimizer = torch.optim.AdamW(p, fused=True)"),
             candidate("compile", 0.3), candidate("gc-freeze", None)]  # fmt: skip
     bench = bench or FakeBench(ways, saved={"fused-optimizer": 0.35}, verdicts={"compile": "inconclusive"})
-    found = run(bench, "w.py:workload", Options(), Ledger(Path("/dev/null/none")))
+    found = run(bench, "w.py:workload", SearchOptions(), Ledger(Path("/dev/null/none")))
     return msgspec.structs.replace(found, notes=(), **changes)
 
 
@@ -135,7 +135,7 @@ def test_what_was_not_timed_at_once_in_this_run_is_about() -> None:
 def test_what_rests_on_trials_of_the_ledger_says_so(tmp_path: Path) -> None:
     for said in (False, True):
         bench = FakeBench([candidate("a", 0.4)], saved={"a": 0.3})
-        found = run(bench, "w.py:workload", Options(), Ledger.open(tmp_path))
+        found = run(bench, "w.py:workload", SearchOptions(), Ledger.open(tmp_path))
         assert ("about" in report.headline(found)) is said
         assert ("(from trials in the ledger)" in report.headline(found)) is said
 
@@ -150,12 +150,12 @@ def test_an_interval_that_earlier_trials_moved_is_shown_with_the_one_before() ->
 def test_the_ledger_explains_each_of_its_columns(tmp_path: Path) -> None:
     from gobrrr.trials.door import ledger
 
-    run(FakeBench([candidate("a", 0.4)], saved={"a": 0.3}), "w.py:workload", Options(), Ledger.open(tmp_path))
+    run(FakeBench([candidate("a", 0.4)], saved={"a": 0.3}), "w.py:workload", SearchOptions(), Ledger.open(tmp_path))
     shown = plain(report.ledger_lines(ledger(tmp_path), Page()))
     assert "Meas./exp.: median of" in " ".join(shown.split())
     assert "Not judged" not in shown
     bench = FakeBench([candidate("b", 0.4)], verdicts={"b": "inconclusive"})
-    run(bench, "w.py:workload", Options(), Ledger.open(tmp_path))
+    run(bench, "w.py:workload", SearchOptions(), Ledger.open(tmp_path))
     assert "Not judged: 1 trial (inconclusive" in plain(report.ledger_lines(ledger(tmp_path), Page()))
 
 
@@ -206,7 +206,7 @@ def test_a_way_that_was_refused_for_its_numbers_says_why() -> None:
 
 def test_a_dry_run_shows_the_order_alone() -> None:
     bench = FakeBench([candidate("a", 0.4)])
-    found = run(bench, "w.py:workload", Options(dry_run=True), Ledger(Path("/dev/null/none")))
+    found = run(bench, "w.py:workload", SearchOptions(dry_run=True), Ledger(Path("/dev/null/none")))
     assert "What would be tried, in this order" in text(found)
     assert "verdict" not in text(found)
 

@@ -11,16 +11,16 @@ from gobrrr.errors import UsageError
 from gobrrr.model.treated import Treated, TrialRecord, Untried
 from gobrrr.report import terminal
 from gobrrr.report.treated import uncertain
-from gobrrr.trials.choosing import Options
+from gobrrr.trials.choosing import SearchOptions
 from gobrrr.trials.ledger import Ledger
-from gobrrr.trials.search import Died, Search
+from gobrrr.trials.search import ProcessDied, Search
 from gobrrr.trials.treat import diagnosis_of, run
 from tests.trials.benches import STEP, FakeBench, candidate
 
 
 def treated(bench: FakeBench, ledger: Path | None = None, **options: Any) -> Treated:
     book = Ledger.open(ledger) if ledger is not None else Ledger(Path("/dev/null/none"))
-    return run(bench, "w.py:workload", Options(**options), book)
+    return run(bench, "w.py:workload", SearchOptions(**options), book)
 
 
 def tried(bench: FakeBench) -> list[str]:
@@ -168,7 +168,7 @@ def test_a_trial_that_does_not_fit_the_budget_is_not_begun() -> None:
         now[0] += 40.0
 
     bench = FakeBench([candidate(name, 0.1) for name in "abcdef"], before_trial=lasts)
-    search = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0])
+    search = Search(bench, bench.look(()), SearchOptions(budget_s=100), clock=lambda: now[0])
     found = search.run()
     assert len(bench.trials) == 2
     assert found.stopped == "the budget: 80 s of 100 s were spent; a trial takes about 40 s: --budget 150"
@@ -194,7 +194,7 @@ def test_an_interrupt_ends_the_search_with_what_is_known() -> None:
 def test_a_treated_step_that_cannot_be_diagnosed_again_does_not_end_the_search() -> None:
     def dies(kept: Any) -> None:
         if kept:
-            raise Died("the process died: signal 9")
+            raise ProcessDied("the process died: signal 9")
 
     bench = FakeBench([candidate("a", 0.4), candidate("b", 0.3)], saved={"a": 0.2, "b": 0.1}, before_look=dies)
     found = treated(bench)
@@ -302,7 +302,7 @@ def test_a_trial_is_given_no_more_than_what_is_left() -> None:
             return super().trial(kept, way, allowed, instead_of)
 
     bench = Bench([candidate(name, 0.1) for name in "abc"])
-    Search(bench, bench.look(()), Options(budget_s=30, seconds=20.0), clock=lambda: now[0]).run()
+    Search(bench, bench.look(()), SearchOptions(budget_s=30, seconds=20.0), clock=lambda: now[0]).run()
     assert given == [pytest.approx(one) for one in [(20.0, 30.0), (20.0 / 1.5, 20.0), (10.0 / 1.5, 10.0)]]
 
 
@@ -310,7 +310,7 @@ def test_a_trial_is_given_no_more_than_what_is_left() -> None:
     ("budget", "step_s", "seconds"), [(20, 0.001, 4.0), (300, 0.001, 30.0), (150, 0.001, 15.0), (300, 2.0, 80.0)]
 )
 def test_what_timing_may_take_follows_the_budget_and_the_step(budget: float, step_s: float, seconds: float) -> None:
-    assert Options(budget_s=budget).trial_s(step_s * 1e9) == pytest.approx(seconds)
+    assert SearchOptions(budget_s=budget).trial_s(step_s * 1e9) == pytest.approx(seconds)
 
 
 def test_time_is_kept_for_the_trial_of_all_that_is_kept() -> None:
@@ -320,7 +320,7 @@ def test_time_is_kept_for_the_trial_of_all_that_is_kept() -> None:
         now[0] += 40.0
 
     bench = FakeBench([candidate(name, 0.1) for name in "abcd"], saved=dict.fromkeys("abcd", 0.1), before_trial=lasts)
-    found = Search(bench, bench.look(()), Options(budget_s=150), clock=lambda: now[0]).run()
+    found = Search(bench, bench.look(()), SearchOptions(budget_s=150), clock=lambda: now[0]).run()
     assert tried(bench) == ["a", "b"]
     assert bench.joined == [("a", "b")]
     assert "a trial takes about 40 s, measuring all that is kept after it 40 s: --budget 190" in found.stopped
@@ -336,7 +336,7 @@ def test_where_nothing_that_was_named_fits_its_reasons_are_said_first() -> None:
 def test_where_the_treated_step_was_not_looked_at_another_way_must_save_more_than_the_kept_one() -> None:
     def dies(kept: Any) -> None:
         if kept:
-            raise Died("signal 9")
+            raise ProcessDied("signal 9")
 
     ways = [candidate("compile", 0.4), candidate("compile:graphs", 0.3, as_if=("compile", "cuda-graph"))]
     bench = FakeBench(ways, saved={"compile": 0.3}, before_look=dies)
@@ -472,5 +472,5 @@ def test_the_code_to_paste_has_each_import_once() -> None:
 
 def test_how_later_predictions_were_made_is_told_once() -> None:
     bench = FakeBench([candidate("a"), candidate("b", 0.1)], saved={"a": 0.2, "b": 0.1}, notes={"a": ("from before",)})
-    found = Search(bench, bench.look(()), Options()).run()
+    found = Search(bench, bench.look(()), SearchOptions()).run()
     assert found.notes.count("from before") == 1

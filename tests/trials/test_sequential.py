@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import pytest
 
-from gobrrr.trials.sequential import DOUBT, LEAST_ROUNDS, ORDERS, Round, interval
+from gobrrr.trials.sequential import DOUBT, LEAST_DECIDING_ROUNDS, ORDERS, Round, interval
 
 ORDERS_BY_HAND = [set(pair) for pair in itertools.combinations(range(4), 2)]
 """The places of the first arm in a round."""
@@ -49,7 +49,7 @@ def test_of_all_orders_in_which_equal_arms_can_run_under_one_in_a_hundred_shows_
 
 def test_fewer_than_four_rounds_never_say_anything_and_four_do() -> None:
     clear = Round((10.0, 10.1), (1.0, 1.1))
-    assert LEAST_ROUNDS == 4
+    assert LEAST_DECIDING_ROUNDS == 4
     assert interval([clear] * 3) == (-math.inf, math.inf)
     least, most = interval([clear] * 4)
     assert least == pytest.approx(10.0 - 1.1)
@@ -91,5 +91,5 @@ def test_a_saving_over_the_noise_is_shown_in_few_rounds_of_nine_in_ten(saving: f
         for _ in range(rounds):
             a, b, c, d = (1 + dice.gauss(0, 0.02) for _ in range(4))
             seen.append(Round((a, b), (c - saving, d - saving)))
-        shown += any(interval(seen[:count])[0] > 0 for count in range(LEAST_ROUNDS, rounds + 1))
+        shown += any(interval(seen[:count])[0] > 0 for count in range(LEAST_DECIDING_ROUNDS, rounds + 1))
     assert shown >= 90

@@ -11,11 +11,11 @@ import pytest
 
 from gobrrr.model.treated import Treated
 from gobrrr.report.treated import is_kept, uncertain
-from gobrrr.treatments.framework.way import Unapplied, Way
+from gobrrr.treatments.framework.way import NotApplicable, TreatmentWay
 from gobrrr.trials import sets
 from gobrrr.trials.bench import stacked
 from gobrrr.trials.candidate import Candidate
-from gobrrr.trials.choosing import Options
+from gobrrr.trials.choosing import SearchOptions
 from gobrrr.trials.ledger import Ledger
 from gobrrr.trials.treat import run
 from tests.trials.benches import STEP, FakeBench, candidate
@@ -125,7 +125,7 @@ def three() -> tuple[list[Candidate], list[Candidate]]:
 
 
 def treated(bench: FakeBench, **options: Any) -> Treated:
-    return run(bench, "w.py:workload", Options(**options), Ledger(Path("/dev/null/none")))
+    return run(bench, "w.py:workload", SearchOptions(**options), Ledger(Path("/dev/null/none")))
 
 
 def tried(bench: FakeBench) -> list[str]:
@@ -232,12 +232,12 @@ def test_no_set_is_told_as_untried() -> None:
 
 def test_of_several_ways_the_one_that_cannot_be_applied_is_named() -> None:
     def refuses(workload: Any, kept: dict[str, Any]) -> Any:
-        raise Unapplied("no")
+        raise NotApplicable("no")
 
-    def way(name: str, apply: Any) -> Way:
-        return Way(name=name, treatment=name, apply=apply, code="", numerics="none", rank=0)
+    def way(name: str, apply: Any) -> TreatmentWay:
+        return TreatmentWay(name=name, treatment=name, apply=apply, code="", numerics="none", rank=0)
 
     both = stacked([way("a", lambda workload, kept: nullcontext(workload)), way("b", refuses)])
-    with pytest.raises(Unapplied) as caught, both.apply(None, {}):  # type: ignore[arg-type]
+    with pytest.raises(NotApplicable) as caught, both.apply(None, {}):  # type: ignore[arg-type]
         pass
     assert caught.value.way == "b"

@@ -16,7 +16,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from gobrrr.trials import timing  # noqa: E402
-from gobrrr.trials.sequential import LEAST_ROUNDS, Round  # noqa: E402
+from gobrrr.trials.sequential import LEAST_DECIDING_ROUNDS, Round  # noqa: E402
 from tests.spread import examples  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -78,7 +78,7 @@ def test_a_quiet_machine_shows_any_gain_over_a_hundredth() -> None:
 def test_the_same_is_no_change() -> None:
     found = Machine().compare(STEP, STEP)
     assert found.verdict == "no_change"
-    assert found.timing.spread_ns == pytest.approx(timing.LEAST_SHARE * STEP)
+    assert found.timing.spread_ns == pytest.approx(timing.LEAST_DIFFERENCE_SHARE * STEP)
 
 
 def test_less_than_a_hundredth_is_no_change() -> None:
@@ -153,7 +153,7 @@ def test_times_that_scatter_are_no_evidence_of_no_change() -> None:
 def test_too_few_rounds_say_nothing() -> None:
     found = Machine().compare(1e9, 0.5e9, step_ns=1e9, seconds=1.0, most_s=1.0)
     assert found.verdict == "inconclusive"
-    assert found.timing.rounds < LEAST_ROUNDS
+    assert found.timing.rounds < LEAST_DECIDING_ROUNDS
     assert math.isfinite(found.timing.spread_ns)
 
 
@@ -262,8 +262,8 @@ def test_the_state_is_put_back_before_every_block_and_never_inside_an_arm() -> N
 def test_no_round_more_than_there_is_time_for_and_never_too_few_to_say_something() -> None:
     machine = Machine()
     found = machine.compare(1e9, 0.5e9, step_ns=1e9, seconds=1.0, most_s=40.0, idle=0)
-    assert (found.verdict, found.timing.rounds) == ("helped", LEAST_ROUNDS)
-    assert machine.now / 1e9 == pytest.approx(LEAST_ROUNDS * 3.0)
+    assert (found.verdict, found.timing.rounds) == ("helped", LEAST_DECIDING_ROUNDS)
+    assert machine.now / 1e9 == pytest.approx(LEAST_DECIDING_ROUNDS * 3.0)
     machine = Machine()
     found = machine.compare(1e9, 0.5e9, step_ns=1e9, seconds=1.0, most_s=11.0, idle=0)
     assert found.why == "not decided in the time: timed in 3 rounds, and a verdict takes at least 4"
@@ -330,6 +330,6 @@ def test_while_nothing_is_decided_rounds_go_on_beyond_the_usual_time_and_end_as_
     assert short.compare(STEP, gain, **given).verdict == "inconclusive"
     found = Machine(0, gauss(0.12)).compare(STEP, gain, patient=True, most_s=3600.0, **given)
     assert found.verdict == "helped"
-    assert LEAST_ROUNDS < found.timing.rounds < timing.MOST_ROUNDS
+    assert LEAST_DECIDING_ROUNDS < found.timing.rounds < timing.MOST_ROUNDS
     late = Machine(0, gauss(0.12)).compare(STEP, gain, patient=True, most_s=20 * STEP / 1e9, **given)
     assert late.timing.rounds <= 5

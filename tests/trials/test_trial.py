@@ -13,8 +13,8 @@ from torch import nn  # noqa: E402
 from gobrrr.errors import UsageError  # noqa: E402
 from gobrrr.model.workload import Workload  # noqa: E402
 from gobrrr.observe.targets import step_of  # noqa: E402
-from gobrrr.treatments.framework.way import Unapplied  # noqa: E402
-from gobrrr.trials.pace import Allowed  # noqa: E402
+from gobrrr.treatments.framework.way import NotApplicable  # noqa: E402
+from gobrrr.trials.pace import TrialTime  # noqa: E402
 from gobrrr.trials.trial import run_trial  # noqa: E402
 from tests.trials import fakes  # noqa: E402
 from tests.trials.fakes import SLEEP, one_thread, way  # noqa: E402, F401
@@ -26,7 +26,7 @@ SECONDS = 3.0
 
 def tried(workload: Workload, apply: Any, kept: Any = (), **options: Any) -> Any:
     before = fakes.state_of(workload) if workload.model is not None else []
-    found = run_trial(workload, kept, way(apply, **options), allowed=Allowed(seconds=SECONDS), clock=fakes.Clock.ns)
+    found = run_trial(workload, kept, way(apply, **options), allowed=TrialTime(seconds=SECONDS), clock=fakes.Clock.ns)
     if workload.model is not None:
         assert fakes.same(before, fakes.state_of(workload))
     return found
@@ -66,7 +66,7 @@ def test_in_the_place_of_a_kept_way_it_is_measured_against_that_one() -> None:
     before = fakes.state_of(made)
     found = run_trial(
         made, [rival, other], way(fakes.naps(SLEEP / 4), numerics="none"), instead_of=rival,
-        allowed=Allowed(seconds=SECONDS), clock=fakes.Clock.ns,
+        allowed=TrialTime(seconds=SECONDS), clock=fakes.Clock.ns,
     )  # fmt: skip
     assert fakes.same(before, fakes.state_of(made))
     assert (found.verdict, found.kept, found.instead_of) == ("helped", ("rival", "other"), "rival")
@@ -122,7 +122,7 @@ from user code:"""
         (MemoryError("all of it"), "out of memory with fake: MemoryError: all of it"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried"), "out of memory with fake"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory with fake"),
-        (Unapplied("it has no fused form"), "fake can't be applied: it has no fused form"),
+        (NotApplicable("it has no fused form"), "fake can't be applied: it has no fused form"),
         (RuntimeError(FOUND), "fake failed: RuntimeError: can't broadcast 64 to [128]"),
         (RuntimeError(FOUND_BEFORE), "fake failed: RuntimeError: can't broadcast 64 to [128]"),
     ],
@@ -144,7 +144,7 @@ def test_an_interrupt_passes_and_the_workload_is_as_it_was() -> None:
     made = fakes.training()
     before = fakes.state_of(made)
     with pytest.raises(KeyboardInterrupt):
-        run_trial(made, (), way(fakes.raises(KeyboardInterrupt())), allowed=Allowed(seconds=SECONDS))
+        run_trial(made, (), way(fakes.raises(KeyboardInterrupt())), allowed=TrialTime(seconds=SECONDS))
     assert fakes.same(before, fakes.state_of(made))
 
 
@@ -159,7 +159,7 @@ def test_a_workload_that_fails_itself_is_no_matter_of_the_way() -> None:
 @pytest.mark.parametrize("wrong", [{}, {"model": nn.Linear(1, 1), "inputs": 3}, {"step": print, "loader": iter([])}])
 def test_a_workload_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="Workload"):
-        run_trial(Workload(**wrong), (), way(fakes.naps(0)), allowed=Allowed(seconds=SECONDS))
+        run_trial(Workload(**wrong), (), way(fakes.naps(0)), allowed=TrialTime(seconds=SECONDS))
 
 
 def test_what_compiles_again_and_again_is_inconclusive() -> None:
@@ -191,7 +191,7 @@ def test_work_is_what_time_is_taken_per() -> None:
 def test_a_step_of_which_nothing_is_known_says_so() -> None:
     made = Workload(step=lambda: torch.ones(300).sum())
     found = run_trial(
-        made, (), way(lambda workload, kept: iter([workload]), numerics="none"), allowed=Allowed(seconds=0.4)
+        made, (), way(lambda workload, kept: iter([workload]), numerics="none"), allowed=TrialTime(seconds=0.4)
     )
     assert found.verdict != "unsafe"
     assert found.timing.before_ns > 0
@@ -212,7 +212,7 @@ def test_progress_is_told() -> None:
         fakes.training(),
         (),
         way(fakes.naps(0)),
-        allowed=Allowed(seconds=0.2),
+        allowed=TrialTime(seconds=0.2),
         progress=lambda *one: told.append(one),
         clock=fakes.Clock.ns,
     )

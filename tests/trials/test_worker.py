@@ -15,9 +15,9 @@ import pytest
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import Numerics, TrialRecord
 from gobrrr.trials import messages
-from gobrrr.trials.choosing import Options
-from gobrrr.trials.pace import Allowed
-from gobrrr.trials.remote import Remote, how_it_ended, spoilt
+from gobrrr.trials.choosing import SearchOptions
+from gobrrr.trials.pace import TrialTime
+from gobrrr.trials.remote import ChildRunner, how_it_ended, spoilt
 from gobrrr.trials.treat import treat
 from gobrrr.trials.worker import Worker
 from tests.trials.benches import candidate
@@ -70,7 +70,7 @@ def test_a_hang_a_crash_and_a_kill_end_their_trials_and_the_run_goes_on(tmp_path
     more = "\ndef workload():\n    return gobrrr.Workload(step=step)\n"
     begin = time.monotonic()
     found = treat(
-        target(tmp_path, "workload", more), Options(budget_s=250, seconds=0.5), ledger=tmp_path / "l", limit_s=5.0
+        target(tmp_path, "workload", more), SearchOptions(budget_s=250, seconds=0.5), ledger=tmp_path / "l", limit_s=5.0
     )
     by_way = {one.way: one for one in found.trials}
     assert list(by_way) == ["hangs", "leaves", "quick", "killed"]
@@ -115,11 +115,11 @@ def test_what_is_wrong_with_a_target_is_said_in_one_line(tmp_path: Path, name: s
     answers: list[messages.Answer] = []
     with loaded_as_before():
         worker = Worker(answers.append)
-        worker.answer(messages.Open(f"{tmp_path}/w.py:{name}"))
-        if isinstance(answers[-1], messages.Opened):
-            worker.answer(messages.Look((), 100.0, 0.0))
+        worker.answer(messages.OpenRequest(f"{tmp_path}/w.py:{name}"))
+        if isinstance(answers[-1], messages.OpenedAnswer):
+            worker.answer(messages.DiagnoseRequest((), 100.0, 0.0))
     last = answers[-1]
-    assert isinstance(last, messages.Refused)
+    assert isinstance(last, messages.RefusedAnswer)
     assert said in last.why
     assert not last.bug
     assert "\n" not in last.why
@@ -127,19 +127,23 @@ def test_what_is_wrong_with_a_target_is_said_in_one_line(tmp_path: Path, name: s
 
 def test_a_process_that_dies_while_it_loads_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="dead: while it was loaded, the process ended with status 3") as caught:
-        treat(target(tmp_path, "dead", "\ndead = leave\n"), Options(), ledger=tmp_path / "l")
+        treat(target(tmp_path, "dead", "\ndead = leave\n"), SearchOptions(), ledger=tmp_path / "l")
     assert "\n" not in str(caught.value)
 
 
 def test_a_message_comes_back_as_it_was_sent() -> None:
-    sent: list[messages.Answer] = [messages.Told("timing", 1, 2), messages.Refused("no"), messages.Opened()]
+    sent: list[messages.Answer] = [
+        messages.ProgressMessage("timing", 1, 2),
+        messages.RefusedAnswer("no"),
+        messages.OpenedAnswer(),
+    ]
     assert [messages.answer(messages.encode(one).rstrip()) for one in sent] == sent
-    asked = messages.Try(("a",), candidate("b"), Allowed(seconds=2.0, within_s=20.0))
+    asked = messages.TrialRequest(("a",), candidate("b"), TrialTime(seconds=2.0, within_s=20.0))
     assert messages.request(messages.encode(asked)) == asked
 
 
 def test_a_child_ends_with_the_process_that_asked(tmp_path: Path) -> None:
-    remote = Remote(target(tmp_path, "step"))
+    remote = ChildRunner(target(tmp_path, "step"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote, "_answered", lambda *_: None)
         remote._start()
@@ -180,7 +184,7 @@ def test_a_process_is_left_where_an_error_may_have_spoilt_it(why: str, changes: 
 
 
 def test_what_needs_a_process_of_its_own_shares_it_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    remote, closed = Remote("w.py:w"), []
+    remote, closed = ChildRunner("w.py:w"), []
     monkeypatch.setattr(remote, "close", lambda: closed.append(1))
     remote._fresh = {"f"}
     for names, so_far in ((["a"], 0), (["a", "f"], 1), (["f"], 2), (["a"], 3), (["b"], 3)):
@@ -189,7 +193,7 @@ def test_what_needs_a_process_of_its_own_shares_it_with_nothing(monkeypatch: pyt
 
 
 def test_no_child_is_left_behind(tmp_path: Path) -> None:
-    remote = Remote(target(tmp_path, "step"))
+    remote = ChildRunner(target(tmp_path, "step"))
     remote._start()
     child = remote._child
     assert child is not None

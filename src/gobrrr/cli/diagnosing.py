@@ -49,7 +49,7 @@ DEMO = (
 """The shipped traces that `gobrrr demo` shows, one for each kind of fault."""
 
 
-class Steps(str, Enum):
+class StepKind(str, Enum):
     """What counts as one step of a script."""
 
     optimizer = "optimizer"
@@ -69,7 +69,7 @@ Replayed = Annotated[
     typer.Option("--replayed", metavar="FILE", help="Also write the predicted timeline to FILE, for Perfetto."),
 ]
 
-ANSWERS = frozenset(("--json", "--save", "--html", "--speedscope", "--all"))
+ANSWER_OPTIONS = frozenset(("--json", "--save", "--html", "--speedscope", "--all"))
 """Options of `run` about its answer; given after the script they go to the script."""
 
 
@@ -174,7 +174,7 @@ def run(
     on: OnMachine = None,
     stop_after: Annotated[bool, typer.Option("--stop-after", help="End the script after enough steps.")] = False,
     steps: Annotated[
-        Steps | None, typer.Option("--steps", help="What one step is, if gobrrr finds the wrong loop.")
+        StepKind | None, typer.Option("--steps", help="What one step is, if gobrrr finds the wrong loop.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the JSON; the script's own output goes to standard error.")
@@ -232,7 +232,7 @@ def run(
 
 def _misplaced(script: list[str], *, quiet: bool) -> None:
     """Warn where an option of gobrrr stands behind the script and was passed to it."""
-    passed_on = [argument for argument in script[1:] if argument.partition("=")[0] in ANSWERS]
+    passed_on = [argument for argument in script[1:] if argument.partition("=")[0] in ANSWER_OPTIONS]
     if passed_on and not quiet:
         warning = f" {passed_on[0]} was passed to {script[0]}: put options for gobrrr before the script"
         output.console(stderr=True).print(warning, style="dim", highlight=False, markup=False)
@@ -287,7 +287,7 @@ def demo(
         result = api.diagnose(path)
         terminal.print_to(result, console)
         terminal.print_lines([[]], console)
-        rows.append(demo_report.DemoRow(path.name.removesuffix(demo_report.SUFFIX), result, truth))
+        rows.append(demo_report.DemoRow(path.name.removesuffix(demo_report.TRACE_SUFFIX), result, truth))
     terminal.print_lines(demo_report.table(rows, page), console)
     _demo_step(console)
 

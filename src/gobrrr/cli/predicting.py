@@ -46,7 +46,7 @@ def predict(
     from gobrrr.report import prediction
 
     if example:
-        output.text(prediction.EXAMPLE.rstrip())
+        output.text(prediction.PREDICT_EXAMPLE.rstrip())
         return
     if target is None:
         raise UsageError("name a step, FILE.py:NAME; gobrrr predict --example prints an example file")

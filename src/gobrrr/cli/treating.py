@@ -28,7 +28,7 @@ from gobrrr.report import output
 if TYPE_CHECKING:
     from gobrrr.model.treated import Treated
 
-BUDGET_S = 300.0
+DEFAULT_BUDGET_S = 300.0
 """Default for the time of a whole run; chosen, not measured."""
 
 
@@ -40,7 +40,7 @@ def treat(
     ] = None,
     budget: Annotated[
         float, typer.Option("--budget", metavar="SECONDS", help="Time limit of the whole run.")
-    ] = BUDGET_S,
+    ] = DEFAULT_BUDGET_S,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="A,B", help="Try only these ways or treatments.")
     ] = None,

@@ -6,32 +6,32 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import NOTHING, Claim, outside
+from gobrrr.analysis.findings.claims import NO_CLAIM, TimeClaim, outside
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES
+from gobrrr.conditions.common import PLACES_SHOWN
 from gobrrr.conditions.in_pieces import pieces_of
 from gobrrr.model.diagnosis import Place
 from gobrrr.model.live import Compiled, StepTimes
 
 
 @dataclass(frozen=True)
-class Again:
+class RecompilationCost:
     """`saving`: the most that a step gains if nothing is compiled again, in ns. `certain`: compiled in steady state."""
 
     saving: float = 0.0
-    claim: Claim = NOTHING
+    claim: TimeClaim = NO_CLAIM
     certain: bool = False
     where: list[Place] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
 
 
-def again_of(evidence: Evidence) -> Again:
+def again_of(evidence: Evidence) -> RecompilationCost:
     """Empty if the compiler was not watched, or compiled nothing after the warm-up."""
     compiled, times, facts = evidence.profile.compiled, evidence.profile.times, list[str]()
     if compiled is None or times is None:
-        return Again()
+        return RecompilationCost()
     if not compiled.steady_compiles and not compiled.limit_hit:
-        return Again()
+        return RecompilationCost()
     longer = longer_steps(times, compiled.steady_compiles)
     saving, claim = longer, outside(longer * evidence.steps.count, 0.0)
     if compiled.steady_compiles:
@@ -44,8 +44,8 @@ def again_of(evidence: Evidence) -> Again:
         pieces = pieces_of(evidence, _sources(compiled))
         saving, claim = saving + pieces.saving, claim + pieces.claim
         facts += ["the compiler gave up after too many compilations: the function runs eagerly", *pieces.facts]
-    places = [Place(op=recompile.function, source=recompile.source) for recompile in compiled.recompiles[:MOST_PLACES]]
-    return Again(saving, claim, compiled.steady_compiles > 0, places, facts)
+    places = [Place(op=recompile.function, source=recompile.source) for recompile in compiled.recompiles[:PLACES_SHOWN]]
+    return RecompilationCost(saving, claim, compiled.steady_compiles > 0, places, facts)
 
 
 def longer_steps(times: StepTimes, compilations: int) -> float:
@@ -64,5 +64,5 @@ def _reasons(compiled: Compiled) -> list[str]:
     return [
         f"{recompile.function} was compiled again {units.things(recompile.count, 'time')}; the last guard that failed: "
         f"{recompile.reason or 'not recorded'}"
-        for recompile in compiled.recompiles[:MOST_PLACES]
+        for recompile in compiled.recompiles[:PLACES_SHOWN]
     ]

@@ -1,8 +1,8 @@
 """The form of a condition, and the catalogue of all conditions.
 
 A condition is a module `<code>_<words>.py` with `CODE`, `TITLE`, a docstring in Markdown (the explanation) and
-`check(evidence)`. `check` returns a Found if the condition holds (the finding, and the part of the step's timeline that
-it claims), None if it does not hold, and NotChecked if the evidence is not enough to tell.
+`check(evidence)`. `check` returns a ClaimedFinding if the condition holds (the finding, and the part of the step's
+timeline that it claims), None if it does not hold, and NotChecked if the evidence is not enough to tell.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import NotChecked
 
-Check = Callable[[Evidence], "Found | NotChecked | None"]
+Check = Callable[[Evidence], ClaimedFinding | NotChecked | None]
 
-MODULE = re.compile(r"(?P<code>[a-z]\d\d)_[a-z0-9_]+")
+CONDITION_FILE = re.compile(r"(?P<code>[a-z]\d\d)_[a-z0-9_]+")
 """The file name of a condition."""
 SECTIONS = ("## How it is recognised", "## What it costs", "## What helps", "## Sick", "## Healthy")
 """Every explanation has these sections, in this order."""
@@ -41,7 +41,7 @@ class Condition:
 def catalogue() -> tuple[Condition, ...]:
     """All conditions, sorted by code. Raises TypeError with the module's name where one has a wrong form."""
     package = import_module("gobrrr.conditions")
-    names = [info.name for info in pkgutil.iter_modules(package.__path__) if MODULE.fullmatch(info.name)]
+    names = [info.name for info in pkgutil.iter_modules(package.__path__) if CONDITION_FILE.fullmatch(info.name)]
     conditions = [condition_of(import_module(f"gobrrr.conditions.{name}")) for name in sorted(names)]
     if len({condition.code for condition in conditions}) < len(conditions):
         raise TypeError(f"two conditions have one code: {', '.join(condition.code for condition in conditions)}")
@@ -50,7 +50,7 @@ def catalogue() -> tuple[Condition, ...]:
 
 def condition_of(module: ModuleType) -> Condition:
     """The condition that a module describes; TypeError, with the module's name, where its form is wrong."""
-    match = MODULE.fullmatch(module.__name__.rpartition(".")[2])
+    match = CONDITION_FILE.fullmatch(module.__name__.rpartition(".")[2])
     code, title, check = (getattr(module, key, None) for key in ("CODE", "TITLE", "check"))
     text = (module.__doc__ or "").strip()
     if match is None or code != match["code"].upper():

@@ -60,7 +60,7 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.events.ratios import rate
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.savings.contractions import compute_bound, low_precision, off_matrix_units, peak_of, saved_at
@@ -76,7 +76,7 @@ LEAST_OF_PEAK = 0.2
 """The least share of the float32 peak that a call reaches if that peak is its bottleneck; chosen, not measured."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Compute-bound float32 contractions that reach at least `LEAST_OF_PEAK` of the vector units' peak."""
     missing = unable(CODE, evidence)
     if missing:

@@ -54,32 +54,32 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.events.ratios import share as share_of
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.analysis.pricing.texts import shapes_text
 from gobrrr.conditions.common import about_calls, certainty_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
-from gobrrr.model.work import ITEM_BYTES, Tensor
+from gobrrr.model.work import DTYPE_BYTES, Tensor
 
 CODE = "C02"
 TITLE = "misaligned matmul dimensions"
 
-FAR = 0.7
+MISALIGNED_SHARE = 0.7
 """A misaligned matmul reaches less than this part of the aligned ones' share: those of one trace differ that much."""
 
-WORST = 2 / 3
+PADDED_LOW_SHARE = 2 / 3
 """The low end assumes that the padded matmul reaches this part of the aligned ones' share; chosen, not measured."""
 
 LOAD_BYTES = 16
 """A thread loads 16 bytes at once; rows that do not begin on a multiple of that are loaded in smaller pieces."""
 
-USUAL_SHARE = 0.6
+ALIGNED_SHARE = 0.6
 """Share of the matrix peak assumed for aligned matmuls if the trace has none (0.6 to 0.78 in the shipped traces)."""
 
-LARGE_NS = 20_000
+LARGE_MATMUL_NS = 20_000
 """In a shorter matmul launch and ramp-up matter more than its loads; chosen, not measured."""
 
 _OPERANDS = {
@@ -89,7 +89,7 @@ _OPERANDS = {
 """The positions of the two factors among an operation's tensors."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Large matmuls with misaligned sizes, far below the aligned ones."""
     if not evidence.device.tensor_cores:
         return None  # a CPU loads rows of any length at the same rate
@@ -97,15 +97,15 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if missing:
         return missing
     own = aligned_share(evidence)
-    share = USUAL_SHARE if own is None else own
+    share = ALIGNED_SHARE if own is None else own
     candidates = [call for call in large_matmuls(evidence).tolist() if odd_sizes(evidence.group_of(call))]
     ns, floor = evidence.calls.ns, evidence.calls.floor_ns
-    calls = np.array([call for call in candidates if floor[call] < FAR * share * ns[call]], dtype=np.int64)
+    calls = np.array([call for call in candidates if floor[call] < MISALIGNED_SHARE * share * ns[call]], dtype=np.int64)
     if not len(calls):
         return None
     then = floor[calls] * np.array([padded(evidence.group_of(call)) for call in calls.tolist()]) / share
     high = np.maximum(ns[calls] - then, 0.0)
-    low = np.maximum(ns[calls] - then / WORST, 0.0)
+    low = np.maximum(ns[calls] - then / PADDED_LOW_SHARE, 0.0)
     count = evidence.steps.count
     heaviest = evidence.group_of(int(calls[np.argmax(ns[calls])]))
     reach = share_of(float(floor[calls].sum()), float(ns[calls].sum()))
@@ -125,22 +125,22 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{units.duration(float(floor[calls].sum()) / count)}",
             f"the trace's aligned matmuls reach {units.percent(own)} of it"
             if own is not None
-            else f"the trace has no aligned matmul to compare with: {units.percent(USUAL_SHARE)} is assumed",
+            else f"the trace has no aligned matmul to compare with: {units.percent(ALIGNED_SHARE)} is assumed",
             f"the heaviest one's kernel: {heaviest.call.kernels[-1]}",
         ],
     )
 
 
-def odd_sizes(group: Group) -> tuple[int, ...]:
+def odd_sizes(group: CallGroup) -> tuple[int, ...]:
     """A matmul's sizes along contiguous dimensions that are not a multiple of one load; () if all are."""
     operands = _OPERANDS.get(group.call.name.removeprefix("aten::"))
     arguments = tensors(group.call)
     if operands is None or len(arguments) <= max(operands):
         return ()
     left, right = (arguments[position] for position in operands)
-    if min(len(left.shape), len(right.shape)) < 2 or not ITEM_BYTES.get(left.dtype):
+    if min(len(left.shape), len(right.shape)) < 2 or not DTYPE_BYTES.get(left.dtype):
         return ()
-    per_load = int(LOAD_BYTES / ITEM_BYTES[left.dtype])
+    per_load = int(LOAD_BYTES / DTYPE_BYTES[left.dtype])
     columns = right.shape[-2] if group.call.name == "aten::linear" else right.shape[-1]
     return tuple(sorted({size for size in (_row(left), _row(right), columns) if size % per_load}))
 
@@ -152,21 +152,21 @@ def _row(tensor: Tensor) -> int:
     return max(tensor.strides[-2:]) if min(tensor.strides[-2:]) == 1 else tensor.shape[-1]
 
 
-def padded(group: Group) -> float:
+def padded(group: CallGroup) -> float:
     """The factor by which the FLOP increase if the misaligned sizes are padded."""
-    per_load = int(LOAD_BYTES / ITEM_BYTES[tensors(group.call)[0].dtype])
+    per_load = int(LOAD_BYTES / DTYPE_BYTES[tensors(group.call)[0].dtype])
     return float(np.prod([-(-size // per_load) * per_load / size for size in odd_sizes(group)] or [1.0]))
 
 
 def large_matmuls(evidence: Evidence) -> I8:
-    """Calls of compute-bound matmuls on the matrix units that take at least `LARGE_NS`."""
+    """Calls of compute-bound matmuls on the matrix units that take at least `LARGE_MATMUL_NS`."""
     wanted = [
         group.work.family == "matmul" and group.floor is not None and group.floor.bound == "compute"
         and "matrix" in group.floor.roof
         for group in evidence.priced.groups
     ]  # fmt: skip
     calls = evidence.calls_where(np.array(wanted, dtype=bool))
-    return calls[evidence.calls.ns[calls] >= LARGE_NS]
+    return calls[evidence.calls.ns[calls] >= LARGE_MATMUL_NS]
 
 
 def aligned_share(evidence: Evidence) -> float | None:

@@ -51,10 +51,10 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.events.ratios import rate
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Group
-from gobrrr.analysis.savings.contractions import LOW, low_precision, off_matrix_units, peak_of, saved_at
+from gobrrr.analysis.pricing.price import CallGroup
+from gobrrr.analysis.savings.contractions import MATRIX_UNIT_TYPES, low_precision, off_matrix_units, peak_of, saved_at
 from gobrrr.conditions.c01_fp32_matmul import LEAST_OF_PEAK
 from gobrrr.conditions.common import about_calls, matrix_flop_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
@@ -67,7 +67,7 @@ VECTOR_KERNEL = re.compile(r"simt|sgemm|ffma|f32f32_f32f32", re.IGNORECASE)
 """Names of kernels that multiply on the vector units."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Contractions on the vector units while most of the model's FLOP run in 16 or 8 bit."""
     if not evidence.device.tensor_cores:
         return None
@@ -111,9 +111,9 @@ def vector_calls(evidence: Evidence, peak: float) -> I8:
     return calls[flop / peak * 1e9 >= LEAST_OF_PEAK * evidence.calls.ns[calls]]
 
 
-def _on_vector_units(group: Group) -> bool:
+def _on_vector_units(group: CallGroup) -> bool:
     work = group.work
-    if work.matrix_dtype in LOW:
+    if work.matrix_dtype in MATRIX_UNIT_TYPES:
         return bool(work.matrix_flop) and any(_vector(name) for name in group.call.kernels)
     return off_matrix_units(group)
 

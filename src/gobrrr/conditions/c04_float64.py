@@ -58,7 +58,7 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.detect.doubles import (
-    Origin,
+    Float64Origin,
     contractions,
     conversions,
     double_calls,
@@ -66,10 +66,10 @@ from gobrrr.analysis.detect.doubles import (
     origin,
     tf32_allowed,
 )
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import (
-    MOST_PLACES,
+    PLACES_SHOWN,
     about_calls,
     by_signature,
     certainty_of,
@@ -84,11 +84,11 @@ CODE = "C04"
 TITLE = "float64 by accident"
 TITLE_ALL = "float64 throughout"
 
-LEAST_GAIN = 0.5
+LEAST_FLOAT32_SHARE = 0.5
 """The low end assumes that a call keeps at least this share of its time in float32, as it does of its bytes."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Calls in float64, and the operation that made float64 of a lower type."""
     missing = unable(CODE, evidence)
     if missing:
@@ -103,7 +103,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         for tf32 in (allowed is True, allowed is not False)
     )
     high = np.where(turned, ns, ns * (1 - most))
-    half = np.where(contractions(evidence, calls) & (allowed is True), 0.0, LEAST_GAIN)
+    half = np.where(contractions(evidence, calls) & (allowed is True), 0.0, LEAST_FLOAT32_SHARE)
     low = np.where(turned, 0.0, ns * (1 - np.maximum(least, half)))
     came = origin(evidence)
     total = float(ns.sum()) / count
@@ -123,20 +123,20 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE if came.way == "operation" else TITLE_ALL,
         (calls, low, high),
-        where=[*_where(evidence, came), *heaviest][:MOST_PLACES],
+        where=[*_where(evidence, came), *heaviest][:PLACES_SHOWN],
         certainty=_certainty(evidence, came),
         treatments=["cast-at-source"],
         facts=[_began(evidence, came), *facts],
     )
 
 
-def _certainty(evidence: Evidence, came: Origin) -> Certainty:
+def _certainty(evidence: Evidence, came: Float64Origin) -> Certainty:
     if came.way == "operation":
         return certainty_of(evidence)
     return "low" if came.written is None else "medium"
 
 
-def _where(evidence: Evidence, came: Origin) -> list[Place]:
+def _where(evidence: Evidence, came: Float64Origin) -> list[Place]:
     """The line that makes float64; the operation that does so in the step."""
     if came.written is not None:
         return [Place(op=_call(came), source=came.written.source, count=None)]
@@ -145,7 +145,7 @@ def _where(evidence: Evidence, came: Origin) -> list[Place]:
     return [place_of_row(evidence, came.row, 1.0)]
 
 
-def _call(came: Origin) -> str:
+def _call(came: Float64Origin) -> str:
     """The call that makes float64, without the object before it: ".double()"."""
     call = (came.written.call if came.written is not None else None) or ""
     if came.way == "default":
@@ -153,7 +153,7 @@ def _call(came: Origin) -> str:
     return call[call.rfind(".") if call.endswith(".double()") else call.rfind(".to(") :] or "the model's parameters"
 
 
-def _began(evidence: Evidence, came: Origin) -> str:
+def _began(evidence: Evidence, came: Float64Origin) -> str:
     source = came.written.source if came.written is not None else None
     where = f": {_call(came)} in {source}" if source else ""
     if came.way == "default":

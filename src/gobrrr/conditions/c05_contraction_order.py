@@ -61,12 +61,12 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.detect.all_pairs import all_pairs
-from gobrrr.analysis.detect.chains import Order, orders
+from gobrrr.analysis.detect.chains import MultiplicationOrder, orders
 from gobrrr.analysis.events.ratios import share as share_of
-from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.texts import shapes_text
-from gobrrr.conditions.common import MOST_PLACES, about_calls, certainty_of, of_step, unable
+from gobrrr.conditions.common import PLACES_SHOWN, about_calls, certainty_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "C05"
@@ -76,14 +76,14 @@ TITLE_DISTANCES = "pairwise distances computed from all differences"
 LEAST_FACTOR = 2.0
 """The least ratio of the order's FLOPs to the cheapest order's: below it shapes and kernels decide; chosen."""
 
-CALLED = {"einsum": "aten::einsum", "differences": "aten::sub"}
+CALLED_OPERATION = {"einsum": "aten::einsum", "differences": "aten::sub"}
 """The operation that the program calls; for other kinds the heaviest operation is shown."""
 
-THINNER = 2.0
+THIN_SLOWDOWN = 2.0
 """The low end assumes that the other order is this much less efficient: its products are thinner; chosen."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Products, einsums and outer products that another order makes cheaper."""
     missing = unable(CODE, evidence)
     if missing:
@@ -108,22 +108,22 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _saving(evidence: Evidence, order: Order) -> tuple[F8, F8]:
+def _saving(evidence: Evidence, order: MultiplicationOrder) -> tuple[F8, F8]:
     """(low, high) ns that each call of an order saves."""
     ns = evidence.calls.ns[list(order.calls)]
     total = float(ns.sum())
     then = order.best_floor_ns * max(share_of(total, order.now_floor_ns) or 1.0, 1.0)
     share = ns / max(total, 1.0)
-    return share * max(total - THINNER * then, 0.0), share * max(total - then, 0.0)
+    return share * max(total - THIN_SLOWDOWN * then, 0.0), share * max(total - then, 0.0)
 
 
-def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
+def _places(evidence: Evidence, ranked: list[MultiplicationOrder]) -> list[Place]:
     """The places, with those of one operation, line and shapes added up."""
     by_place: dict[tuple[object, ...], Place] = {}
     count = evidence.steps.count
     for order in ranked:
         place = evidence.place(np.array(order.calls))
-        op = CALLED.get(order.kind, place.op)
+        op = CALLED_OPERATION.get(order.kind, place.op)
         key = op, place.source, place.shapes
         before = by_place.get(key)
         times, ns = (before.count or 0.0, before.ns or 0.0) if before else (0.0, 0.0)
@@ -132,10 +132,10 @@ def _places(evidence: Evidence, ranked: list[Order]) -> list[Place]:
             op=op, module=place.module, source=place.source, shapes=place.shapes,
             count=times + 1 / count, ns=ns + total,
         )  # fmt: skip
-    return list(by_place.values())[:MOST_PLACES]
+    return list(by_place.values())[:PLACES_SHOWN]
 
 
-def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
+def _facts(evidence: Evidence, ranked: list[MultiplicationOrder]) -> list[str]:
     count, first = evidence.steps.count, ranked[0]
     ns = sum(float(evidence.calls.ns[list(order.calls)].sum()) for order in ranked) / count
     best = sum(order.best_floor_ns for order in ranked) / count
@@ -149,7 +149,7 @@ def _facts(evidence: Evidence, ranked: list[Order]) -> list[str]:
     return facts
 
 
-def _of_first(evidence: Evidence, order: Order) -> str:
+def _of_first(evidence: Evidence, order: MultiplicationOrder) -> str:
     shapes = "; ".join(dict.fromkeys(filter(None, (shapes_text(evidence.group_of(call)) for call in order.calls))))
     if order.kind == "differences":
         return (

@@ -57,9 +57,9 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.events.calls import NAME_CHARACTERS
 from gobrrr.analysis.events.ratios import share as share_of
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.conditions.common import about_calls, certainty_of, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
@@ -67,24 +67,24 @@ from gobrrr.model.events import I8
 CODE = "C06"
 TITLE = "a convolution on a fallback algorithm"
 
-FALLBACK = re.compile(
+FALLBACK_KERNELS = re.compile(
     r"grouped_direct|implicit_convolve_sgemm|explicit_convolve_sgemm|[dw]grad_engine|[dw]grad2d_alg|[dw]grad_alg|"
     r"wgrad2d_grouped|dgrad2d_grouped|naive_conv|cudnn::\w+::\w*generic\w*conv|conv\w*_generic",
     re.IGNORECASE,
 )
 """Names of cuDNN and MIOpen kernels that convolve directly, or with a matmul on the vector units."""
 
-FAR = 0.2
+FALLBACK_SHARE = 0.2
 """A fallback reaches less than this part of the others' share: reported cliffs are 30-fold, an unlucky tile twofold."""
 
-USUAL_SHARE = 0.3
+CONVOLUTION_SHARE = 0.3
 """Share of its roof assumed for a convolution if the step has no other to compare with; chosen, not measured."""
 
-WORST = 2.0
+OTHER_ALGORITHM_SLOWDOWN = 2.0
 """The low end assumes that another algorithm is this much slower than the other convolutions; chosen, not measured."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Convolutions whose kernel is a fallback by its name, far below the others."""
     if evidence.device.onednn:
         return None  # oneDNN has no such kernels
@@ -95,13 +95,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     by_name = np.array([_fallback(evidence.group_of(call)) for call in every.tolist()], dtype=bool)
     floor, ns = evidence.calls.floor_ns, evidence.calls.ns
     share = _reached(evidence, every[~by_name])
-    usual = USUAL_SHARE if share is None else share
+    usual = CONVOLUTION_SHARE if share is None else share
     suspects = every[by_name]
-    calls = suspects[floor[suspects] < FAR * usual * ns[suspects]]
+    calls = suspects[floor[suspects] < FALLBACK_SHARE * usual * ns[suspects]]
     if not len(calls):
         return None
     then = floor[calls] / usual
-    high, low = np.maximum(ns[calls] - then, 0.0), np.maximum(ns[calls] - WORST * then, 0.0)
+    high, low = np.maximum(ns[calls] - then, 0.0), np.maximum(ns[calls] - OTHER_ALGORITHM_SLOWDOWN * then, 0.0)
     count = evidence.steps.count
     heaviest = evidence.group_of(int(calls[np.argmax(ns[calls])]))
     reach = share_of(float(floor[calls].sum()), float(ns[calls].sum()))
@@ -117,19 +117,19 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"{of_step(evidence, float(ns[calls].sum()) / count)}, at {units.percent(reach)} of their roof",
             f"the step's other convolutions reach {units.percent(share)} of theirs"
             if share is not None
-            else f"the step has no other convolution: {units.percent(USUAL_SHARE)} of the roof is assumed for one",
+            else f"the step has no other convolution: {units.percent(CONVOLUTION_SHARE)} of the roof is assumed",
             f"the heaviest one's kernel: {_name(heaviest)[:NAME_CHARACTERS]}",
             *_benchmark(evidence),
         ],
     )
 
 
-def _fallback(group: Group) -> bool:
-    return any(FALLBACK.search(name[:NAME_CHARACTERS]) for name in group.call.kernels)
+def _fallback(group: CallGroup) -> bool:
+    return any(FALLBACK_KERNELS.search(name[:NAME_CHARACTERS]) for name in group.call.kernels)
 
 
-def _name(group: Group) -> str:
-    return next(name for name in group.call.kernels if FALLBACK.search(name[:NAME_CHARACTERS]))
+def _name(group: CallGroup) -> str:
+    return next(name for name in group.call.kernels if FALLBACK_KERNELS.search(name[:NAME_CHARACTERS]))
 
 
 def _reached(evidence: Evidence, calls: I8) -> float | None:

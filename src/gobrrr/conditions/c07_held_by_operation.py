@@ -57,12 +57,12 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.slow_forms import Heavy, beyond, claim_of, heavy
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.detect.slow_forms import HeavyOperation, beyond, claim_of, heavy
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import step_saving
 from gobrrr.conditions.c06_convolution_cliff import check as of_convolutions
-from gobrrr.conditions.common import MOST_PLACES, finding, short_op
+from gobrrr.conditions.common import PLACES_SHOWN, finding, short_op
 from gobrrr.conditions.m02_attention import check as of_attention
 from gobrrr.conditions.m08_repeated_index_backward import check as of_indices
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -71,11 +71,11 @@ CODE = "C07"
 TITLE = "one operation that takes much of the step"
 TREATMENT = "other-form"
 
-CLOSER = {"M08": of_indices, "C06": of_convolutions, "M02": of_attention}
+DETAILED_CHECKS = {"M08": of_indices, "C06": of_convolutions, "M02": of_attention}
 """Conditions that report the same calls in more detail."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Operations with a known slow form that take a fifth of the step, and others that take most of it."""
     operations = [operation for operation in heavy(evidence) if not _reported_elsewhere(evidence, operation)]
     if not operations:
@@ -87,27 +87,27 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, operation) for operation in operations[:MOST_PLACES]],
+        where=[_place(evidence, operation) for operation in operations[:PLACES_SHOWN]],
         at_stake=(0.0, step_saving(evidence, calls, np.zeros(len(calls)), ns)[1] + idle),
         claim=claim_of(evidence, operations),
         certainty="high",
         treatments=[TREATMENT] if any(operation.form is not None for operation in operations) else [],
-        facts=[_fact(evidence, operation) for operation in operations[:MOST_PLACES]],
+        facts=[_fact(evidence, operation) for operation in operations[:PLACES_SHOWN]],
     )
 
 
-def _reported_elsewhere(evidence: Evidence, operation: Heavy) -> bool:
-    closer = CLOSER.get(operation.form.condition) if operation.form is not None else None
+def _reported_elsewhere(evidence: Evidence, operation: HeavyOperation) -> bool:
+    closer = DETAILED_CHECKS.get(operation.form.condition) if operation.form is not None else None
     result = closer(evidence) if closer is not None else None
-    return isinstance(result, Found) and not result.hidden
+    return isinstance(result, ClaimedFinding) and not result.hidden
 
 
-def _place(evidence: Evidence, operation: Heavy) -> Place:
+def _place(evidence: Evidence, operation: HeavyOperation) -> Place:
     count, ns = (amount / evidence.steps.count for amount in (len(operation.rows), operation.ns))
     return Place(op=operation.name, module=operation.module, source=operation.source, count=count, ns=ns)
 
 
-def _fact(evidence: Evidence, operation: Heavy) -> str:
+def _fact(evidence: Evidence, operation: HeavyOperation) -> str:
     ns = operation.ns / evidence.steps.count
     source = f" ({operation.source})" if operation.source else ""
     why = operation.form.slow if operation.form is not None else "no slow form of it is known"

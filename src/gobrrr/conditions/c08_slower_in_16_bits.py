@@ -44,7 +44,7 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.autocasting import autocast_to, halved, known_from_below, sooner
 from gobrrr.conditions.common import about_calls, certainty_of, of_step, unable
@@ -54,7 +54,7 @@ CODE = "C08"
 TITLE = "16-bit matmuls or convolutions where float32 is faster"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Products in 16 bits that would take less time in float32."""
     missing = unable(CODE, evidence)
     if missing:

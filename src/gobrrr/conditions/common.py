@@ -10,18 +10,18 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.budget.idle import HOST_WORK
-from gobrrr.analysis.findings.claims import F8, NO_CALLS, NOTHING, Claim, Found, of_calls
+from gobrrr.analysis.findings.claims import F8, NO_CALLS, NO_CLAIM, ClaimedFinding, TimeClaim, of_calls
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import step_saving
 from gobrrr.analysis.findings.scopes import idle_under
-from gobrrr.analysis.host.host_loops import HostLoop, inside_of, spans_of_loops
+from gobrrr.analysis.host.host_loops import CostlyLoop, inside_of, spans_of_loops
 from gobrrr.analysis.host.inputs import input_stretches
 from gobrrr.analysis.pricing.fusion import tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
 from gobrrr.model.events import I8
 
-LEAST_SHARE = 0.02
+LEAST_STEP_SHARE = 0.02
 """The least share of the step that is reported. Less is not worth a reader's time and within most spreads."""
 
 GOOD_COVERAGE = 0.8
@@ -30,7 +30,7 @@ GOOD_COVERAGE = 0.8
 LEAST_COVERAGE = 0.5
 """The least share of the device's compute time that must be priced for conditions that price calls to be sure."""
 
-MOST_PLACES = 3
+PLACES_SHOWN = 3
 """Places and facts of one kind that a finding shows; chosen for one screen."""
 
 UNPRICED = ("C07",)
@@ -47,20 +47,20 @@ def finding(
     *,
     where: list[Place],
     at_stake: tuple[float, float],
-    claim: Claim,
+    claim: TimeClaim,
     certainty: Certainty,
     treatments: list[str],
     facts: list[str],
     gone: I8 = NO_CALLS,
-) -> Found | None:
-    """The finding, or None if less than `LEAST_SHARE` of the step is at stake. 0 <= low <= high <= wall.
+) -> ClaimedFinding | None:
+    """The finding, or None if less than `LEAST_STEP_SHARE` of the step is at stake. 0 <= low <= high <= wall.
 
     `gone`: calls that are no longer launched once it is mended. A finding is hidden if its calls take enough time on
     the device, but less is at stake because the host is the bottleneck.
     """
     high = min(max(at_stake[1], 0.0), evidence.wall_ns)
     low = min(max(at_stake[0], 0.0), high)
-    least = LEAST_SHARE * max(evidence.wall_ns, 1.0)
+    least = LEAST_STEP_SHARE * max(evidence.wall_ns, 1.0)
     hidden = high < least
     if hidden and claim.total < least * evidence.steps.count:
         return None
@@ -73,7 +73,7 @@ def finding(
         treatments=treatments,
         evidence=facts,
     )
-    return Found(about, claim, gone, hidden)
+    return ClaimedFinding(about, claim, gone, hidden)
 
 
 def about_calls(
@@ -87,7 +87,7 @@ def about_calls(
     where: list[Place] | None = None,
     certainty: Certainty | None = None,
     gone: I8 = NO_CALLS,
-) -> Found | None:
+) -> ClaimedFinding | None:
     """A finding about calls that can get shorter. `lost`: (calls, the least and the most ns that each can lose). That
     is claimed, and what it saves of the step's wall time is at stake.
 
@@ -108,7 +108,9 @@ def about_calls(
     )
 
 
-def about_measurement(code: str, title: str, facts: list[str], treatments: list[str], where: list[Place]) -> Found:
+def about_measurement(
+    code: str, title: str, facts: list[str], treatments: list[str], where: list[Place]
+) -> ClaimedFinding:
     """A finding about the trace and not the step: nothing of the step is at stake."""
     about = Finding(
         code=code,
@@ -119,7 +121,7 @@ def about_measurement(code: str, title: str, facts: list[str], treatments: list[
         treatments=treatments,
         evidence=facts,
     )
-    return Found(about, NOTHING)
+    return ClaimedFinding(about, NO_CLAIM)
 
 
 def launching(evidence: Evidence) -> tuple[I8, I8]:
@@ -138,15 +140,15 @@ def launching(evidence: Evidence) -> tuple[I8, I8]:
     return gaps, behind[gaps]
 
 
-def by_line(loops: list[HostLoop]) -> list[HostLoop]:
-    """The first loop of each line, at most `MOST_PLACES`."""
-    first: dict[str | None, HostLoop] = {}
+def by_line(loops: list[CostlyLoop]) -> list[CostlyLoop]:
+    """The first loop of each line, at most `PLACES_SHOWN`."""
+    first: dict[str | None, CostlyLoop] = {}
     for loop in loops:
         first.setdefault(loop.loop.source, loop)
-    return list(first.values())[:MOST_PLACES]
+    return list(first.values())[:PLACES_SHOWN]
 
 
-def within_loops(evidence: Evidence, loops: list[HostLoop], *causes: str) -> tuple[I8, F8]:
+def within_loops(evidence: Evidence, loops: list[CostlyLoop], *causes: str) -> tuple[I8, F8]:
     """(idle stretches that end in work launched by the loops, ns of `causes` in each).
 
     If the CPU is the device, the stretches are those within the loops: much of what it does there launches nothing.
@@ -191,7 +193,9 @@ def unable(code: str, evidence: Evidence) -> NotChecked | None:
     return needs_machine(code) if missing is None and evidence.machine is None else missing
 
 
-def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked | None) -> Found | NotChecked | None:
+def as_far_as_priced(
+    code: str, evidence: Evidence, result: ClaimedFinding | NotChecked | None
+) -> ClaimedFinding | NotChecked | None:
     """The result of a check if less than `LEAST_COVERAGE` of the device's compute time is priced.
 
     A condition that prices calls (C, M) and found nothing did not see the larger part: NotChecked, with the share. What
@@ -205,14 +209,16 @@ def as_far_as_priced(code: str, evidence: Evidence, result: Found | NotChecked |
         or (code in OF_TENSOR_CORES and not evidence.device.tensor_cores)
     ):
         return result
-    if result is None or (isinstance(result, Found) and result.hidden):
+    if result is None or (isinstance(result, ClaimedFinding) and result.hidden):
         needs = f"needs FLOPs and bytes of more of the device's compute time: known for {units.percent(share)} of it"
         return NotChecked(code=code, needs=needs)
     if isinstance(result, NotChecked):
         return result
     known = f"FLOPs and bytes are known for only {units.percent(share)} of the device's compute time"
     facts = [*result.finding.evidence, f"{known}: there may be more of this in the rest"]
-    return Found(msgspec.structs.replace(result.finding, certainty="low", evidence=facts), result.claim, result.gone)
+    return ClaimedFinding(
+        msgspec.structs.replace(result.finding, certainty="low", evidence=facts), result.claim, result.gone
+    )
 
 
 def shapes_known(evidence: Evidence) -> bool:
@@ -235,14 +241,14 @@ def certainty_of(evidence: Evidence, best: Certainty = "high") -> Certainty:
     return "medium" if best == "high" else "low"
 
 
-def signature(group: Group) -> tuple[object, ...]:
+def signature(group: CallGroup) -> tuple[object, ...]:
     """Calls are alike to a reader if this is equal: the operation and its tensors' shapes and dtypes."""
     return group.call.name or group.call.kernels[:1], tuple(
         (tensor.shape, tensor.dtype) for tensor in tensors(group.call)
     )
 
 
-def places(evidence: Evidence, sets: Iterable[I8], most: int = MOST_PLACES) -> list[Place]:
+def places(evidence: Evidence, sets: Iterable[I8], most: int = PLACES_SHOWN) -> list[Place]:
     """A place for each set of calls, most time first."""
     by_set = [evidence.place(calls) for calls in sets]
     return sorted(by_set, key=lambda place: (-(place.ns or 0.0), place.op or "", place.shapes or ""))[:most]

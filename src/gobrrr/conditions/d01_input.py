@@ -62,12 +62,12 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.events.intervals import Spans, covered, union
-from gobrrr.analysis.findings.claims import F8, Found, of_gaps, of_work
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding, of_gaps, of_work
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.host.inputs import host_rows, input_gaps, input_stretches, inward_copies
 from gobrrr.analysis.host.items import indexed, starts
-from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, finding, of_step, place_of_row
+from gobrrr.conditions.common import LEAST_STEP_SHARE, PLACES_SHOWN, finding, of_step, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -85,11 +85,11 @@ class _Input:
     by_gap: F8  # `prepared` by gap, for the whole window
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Idle time before input copies and in loaders."""
     waiting = _measure(evidence)
     wall = evidence.wall_ns
-    if waiting.prepared < LEAST_SHARE * wall:
+    if waiting.prepared < LEAST_STEP_SHARE * wall:
         return None
     path = path_of(evidence)
     low, high = waiting.prepared, min(waiting.gaps + waiting.copies, path.idle + waiting.copies)
@@ -187,7 +187,7 @@ def _places(evidence: Evidence) -> list[Place]:
         place_of_row(evidence, int(alike[0]), len(alike) / count, _spans(evidence, alike).length / count)
         for alike in by_name
     ]
-    return sorted(loaders, key=lambda place: (-(place.ns or 0.0), place.op or ""))[:MOST_PLACES]
+    return sorted(loaders, key=lambda place: (-(place.ns or 0.0), place.op or ""))[:PLACES_SHOWN]
 
 
 def _working(evidence: Evidence) -> I8:

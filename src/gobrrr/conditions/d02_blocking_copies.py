@@ -41,7 +41,7 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.events.ratios import rate
-from gobrrr.analysis.findings.claims import Found, of_work
+from gobrrr.analysis.findings.claims import ClaimedFinding, of_work
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import pageable_copies
 from gobrrr.conditions.common import finding, place_of_row
@@ -52,7 +52,7 @@ CODE = "D02"
 TITLE = "blocking copies from or to pageable memory"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Large pageable copies that nothing overlaps."""
     copies = pageable_copies(evidence)
     owned = evidence.budget.owned_ns[copies]

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import DRAINING, LAUNCHING, PYTHON
+from gobrrr.analysis.budget.idle import DRAINING, LAUNCHING, PYTHON_CAUSE
 from gobrrr.analysis.events.ratios import share
-from gobrrr.analysis.findings.claims import Claim, of_calls, of_gaps
+from gobrrr.analysis.findings.claims import TimeClaim, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.findings.scopes import frames, spent_under
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 from gobrrr.model.frame_names import FROM_LIBRARY
 from gobrrr.model.live import Switches
 
@@ -34,11 +34,11 @@ SLOW_IF_DETERMINISTIC = {
 }  # fmt: skip
 """Operations for which `torch.use_deterministic_algorithms` selects another algorithm (its documentation)."""
 
-CHECKS = {"aten::isnan", "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero", "aten::ne"}
+ANOMALY_CHECKS = {"aten::isnan", "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero", "aten::ne"}
 """The operations by which anomaly detection checks each gradient."""
 
-STACKS = re.compile(rf"{FROM_LIBRARY}(torch/\S*/)?traceback\.py\(\d+\): (format_stack|extract_stack)$")
-WARNINGS = re.compile(rf"{FROM_LIBRARY}warnings\.py\(\d+\): ")
+STACK_TRACE_FRAMES = re.compile(rf"{FROM_LIBRARY}(torch/\S*/)?traceback\.py\(\d+\): (format_stack|extract_stack)$")
+WARNING_FRAMES = re.compile(rf"{FROM_LIBRARY}warnings\.py\(\d+\): ")
 """Frames of anomaly detection's stack traces, and of Python's warnings, as the profiler names them."""
 
 
@@ -50,21 +50,23 @@ class Cost:
     fact: str
     low: float
     high: float
-    claim: Claim
+    claim: TimeClaim
     how: str
     source: str | None = None
 
 
 def costs(evidence: Evidence, switches: Switches) -> list[Cost]:
     """The cost of all features that are on and act in each step."""
-    return [cost for part in PARTS for cost in part(evidence, switches)]
+    return [cost for part in DEBUG_FEATURES for cost in part(evidence, switches)]
 
 
 def _anomaly(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     """The time under its stack traces and its checks."""
     if not switches.anomaly:
         return
-    rows = np.concatenate([frames(evidence, lambda name: STACKS.search(name) is not None), _checks(evidence)])
+    rows = np.concatenate(
+        [frames(evidence, lambda name: STACK_TRACE_FRAMES.search(name) is not None), _checks(evidence)]
+    )
     spent = spent_under(evidence, rows)
     sure = evidence.profile.frames and not evidence.device.asynchronous
     low = max(spent.ns - path_of(evidence).spread.down, 0.0) if sure else 0.0
@@ -82,8 +84,8 @@ def _anomaly(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
 def _checks(evidence: Evidence) -> I8:
     """The checks that the autograd engine makes, not the program's own."""
     events = evidence.replayed
-    rows = events.of(Kind.OP)
-    names = [index for index, name in enumerate(events.names) if name in CHECKS]
+    rows = events.of(EventKind.OP)
+    names = [index for index, name in enumerate(events.names) if name in ANOMALY_CHECKS]
     rows = rows[np.isin(events.name[rows], names)]
     rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     engine = [
@@ -104,7 +106,7 @@ def _watchers(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     ]
     attached = [(f"{what} is attached: {name}", how) for name, what, how in tools if name is not None]
     if attached:
-        yield _bounded(evidence, "tracing tools", attached, (PYTHON,))
+        yield _bounded(evidence, "tracing tools", attached, (PYTHON_CAUSE,))
 
 
 def _variables(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
@@ -113,7 +115,7 @@ def _variables(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
         (f"{name}={value} is set", f"unset {name}") for name, value in switches.environment if name in HOST_VARIABLES
     ]
     if variables:
-        yield _bounded(evidence, "environment variables", variables, (LAUNCHING, PYTHON))
+        yield _bounded(evidence, "environment variables", variables, (LAUNCHING, PYTHON_CAUSE))
 
 
 def _bounded(evidence: Evidence, name: str, features: list[tuple[str, str]], causes: tuple[str, ...]) -> Cost:
@@ -121,7 +123,7 @@ def _bounded(evidence: Evidence, name: str, features: list[tuple[str, str]], cau
     ns = evidence.budget.gaps.of(*causes).astype(np.float64)
     claim = of_gaps(evidence, np.arange(len(ns)), ns, np.zeros_like(ns), causes=causes)
     high = path_of(evidence).host_saving(0.0, float(ns.sum()) / evidence.steps.count)[1]
-    words = " and ".join({PYTHON: "Python", LAUNCHING: "launching"}[cause] for cause in causes)
+    words = " and ".join({PYTHON_CAUSE: "Python", LAUNCHING: "launching"}[cause] for cause in causes)
     fact = (
         f"{'; '.join(fact for fact, _ in features)}: costs at most {units.duration(high)} a step, all the time of "
         f"{words}; its own part of that is not known"
@@ -133,7 +135,7 @@ def _blocking(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     """Each launch waits, so W = host + device. Without, W is at least the larger, so at most the smaller is saved."""
     if not switches.launch_blocking or not evidence.device.asynchronous:
         return
-    path, causes = path_of(evidence), (LAUNCHING, PYTHON, DRAINING)
+    path, causes = path_of(evidence), (LAUNCHING, PYTHON_CAUSE, DRAINING)
     ns = evidence.budget.gaps.of(*causes).astype(np.float64)
     high = min(path.busy, path.idle, float(ns.sum()) / evidence.steps.count)
     part = ns * (share(high * evidence.steps.count, float(ns.sum())) or 0.0)
@@ -162,11 +164,11 @@ def _deterministic(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
         f"{units.a_step(len(slow) / evidence.steps.count, 'call')} may use another algorithm"
     )
     saving = path_of(evidence).device_saving(filling, high)
-    how = "; ".join([FILLING] * bool(filling) + ["torch.use_deterministic_algorithms(False)"] * bool(above.any()))
+    how = "; ".join([FILL_SWITCH] * bool(filling) + ["torch.use_deterministic_algorithms(False)"] * bool(above.any()))
     yield Cost("deterministic algorithms", fact, *saving, claim, how, switches.deterministic_at)
 
 
-FILLING = "torch.utils.deterministic.fill_uninitialized_memory = False"
+FILL_SWITCH = "torch.utils.deterministic.fill_uninitialized_memory = False"
 """Algorithms stay deterministic without the filling, unless the program reads memory that it has not written."""
 
 
@@ -195,7 +197,7 @@ def _warned(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     """A warning at each synchronization: the time in Python's warnings."""
     if not switches.sync_debug:
         return
-    rows = frames(evidence, lambda name: WARNINGS.search(name) is not None)
+    rows = frames(evidence, lambda name: WARNING_FRAMES.search(name) is not None)
     spent = spent_under(evidence, rows)
     claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, np.zeros_like(spent.gap_ns))
     idle = float(spent.gap_ns.sum()) / evidence.steps.count
@@ -203,5 +205,5 @@ def _warned(evidence: Evidence, switches: Switches) -> Iterator[Cost]:
     yield Cost("synchronization warnings", fact, 0.0, idle, claim, 'torch.cuda.set_sync_debug_mode("default")')
 
 
-PARTS = (_anomaly, _watchers, _variables, _blocking, _deterministic, _warned)
+DEBUG_FEATURES = (_anomaly, _watchers, _variables, _blocking, _deterministic, _warned)
 """The features, one function each."""

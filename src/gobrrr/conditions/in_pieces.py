@@ -8,55 +8,55 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON_CAUSE
 from gobrrr.analysis.events.intervals import inside_spans
-from gobrrr.analysis.findings.claims import F8, Claim, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding, TimeClaim, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.analysis.findings.scopes import Scope, idle_under, scope_of, spans_of
+from gobrrr.analysis.findings.scopes import FunctionScope, idle_under, scope_of, spans_of
 from gobrrr.analysis.savings.compiled import REGIONS
 from gobrrr.conditions.m01_unfused_chain import check as chains_found
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SplitGraphCost:
     """`saving`: the most that one step gains if each function becomes one graph, in ns; the least is 0.
 
     `known`: their Python frames were recorded; otherwise the saving is that of the whole step.
     """
 
     saving: float
-    claim: Claim
+    claim: TimeClaim
     known: bool
     facts: list[str]
 
 
-def pieces_of(evidence: Evidence, lines: Iterable[str]) -> Pieces:
+def pieces_of(evidence: Evidence, lines: Iterable[str]) -> SplitGraphCost:
     """The cost of the functions that contain `lines` ("path/file.py(12): function")."""
     scope, path, count = scope_of(evidence, lines), path_of(evidence), evidence.steps.count
     if not scope.known:
         scope = _around_regions(evidence, scope)
-    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[scope.gaps] * _outside(evidence, scope.gaps)
+    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON_CAUSE)[scope.gaps] * _outside(evidence, scope.gaps)
     calls, fused = _fusible(evidence, scope.calls)
     host, device = float(ns.sum()) / count, float(fused.sum()) / count
     saving = path.host_saving(0.0, host)[1] + path.device_saving(0.0, device)[1]
     nothing = np.zeros_like(ns)
-    claim = of_gaps(evidence, scope.gaps, ns, nothing, causes=(LAUNCHING, PYTHON))
+    claim = of_gaps(evidence, scope.gaps, ns, nothing, causes=(LAUNCHING, PYTHON_CAUSE))
     claim += of_calls(calls, np.zeros_like(fused), fused)
     where = "in these functions" if scope.known else "in the step (no frame of these functions was recorded)"
     outside = ", outside of compiled code" if len(_regions(evidence)) else ""
     facts = [f"launching and Python leave the device idle for {units.duration(host)} a step {where}{outside}"]
     if device > 0:
         facts.append(f"fusing the pointwise chains there shortens the device's work by up to {units.duration(device)}")
-    return Pieces(saving, claim, scope.known, facts)
+    return SplitGraphCost(saving, claim, scope.known, facts)
 
 
 def _regions(evidence: Evidence) -> I8:
     """Rows of the calls of compiled code within the steps."""
     events, steps = evidence.replayed, evidence.steps
     named = np.array([name.startswith(REGIONS) for name in events.names] or [False], dtype=bool)
-    rows = np.flatnonzero(named[events.name] & np.isin(events.kind, (Kind.OP, Kind.ANNOTATION)))
+    rows = np.flatnonzero(named[events.name] & np.isin(events.kind, (EventKind.OP, EventKind.ANNOTATION)))
     return rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
 
 
@@ -68,7 +68,7 @@ def _outside(evidence: Evidence, gaps: I8) -> F8:
     return share
 
 
-def _around_regions(evidence: Evidence, scope: Scope) -> Scope:
+def _around_regions(evidence: Evidence, scope: FunctionScope) -> FunctionScope:
     """The scope without frames: in each step, from the first to the last call of compiled code."""
     events, rows = evidence.replayed, _regions(evidence)
     if not len(rows):
@@ -87,7 +87,7 @@ def _around_regions(evidence: Evidence, scope: Scope) -> Scope:
 def _fusible(evidence: Evidence, calls: I8) -> tuple[I8, F8]:
     """(those of `calls` that are in chains of M01, the ns that fusing saves of each)."""
     chains = chains_found(evidence)
-    if not isinstance(chains, Found) or chains.hidden:
+    if not isinstance(chains, ClaimedFinding) or chains.hidden:
         return np.empty(0, dtype=np.int64), np.empty(0)
     inside = np.isin(chains.claim.unit, calls)
     return chains.claim.unit[inside], chains.claim.ns[inside]

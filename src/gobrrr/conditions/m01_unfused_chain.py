@@ -67,11 +67,11 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.detect.rereads import Rereads
-from gobrrr.analysis.findings.claims import F8, Found, of_calls
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding, of_calls
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import KERNEL_GAP_NS, step_saving
 from gobrrr.analysis.pricing.fusion import Chain
-from gobrrr.conditions.common import MOST_PLACES, bytes_of, certainty_of, finding, short_op, signature, unable
+from gobrrr.conditions.common import PLACES_SHOWN, bytes_of, certainty_of, finding, short_op, signature, unable
 from gobrrr.conditions.m02_attention import find_attention
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
@@ -94,7 +94,7 @@ class _Saving:
     saved_bytes: float
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Chains of fusible calls outside attention, grouped by operations and shapes."""
     missing = unable(CODE, evidence)
     if missing:
@@ -112,7 +112,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     gone = np.array([call for chain, _ in fused for call in chain.calls[1:]], dtype=np.int64)
     low, high = step_saving(evidence, calls, call_low, call_high, len(gone) / count)
     groups = _grouped(evidence, fused)
-    facts = [_fact(evidence, group) for group in groups[:MOST_PLACES]]
+    facts = [_fact(evidence, group) for group in groups[:PLACES_SHOWN]]
     number = units.things(len(fused) / count, "chain")
     facts.append(
         f"fusing {number if len(fused) == count else f'all {number}'} a step shortens the device's work by "
@@ -124,7 +124,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, group) for group in groups[:MOST_PLACES]],
+        where=[_place(evidence, group) for group in groups[:PLACES_SHOWN]],
         at_stake=(low, high),
         claim=of_calls(calls, call_low, call_high),
         gone=gone,

@@ -74,12 +74,12 @@ from functools import reduce
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.math_attention import MATH, math_form
+from gobrrr.analysis.detect.math_attention import MATH_ATTENTION, math_form
 from gobrrr.analysis.events.ratios import rate
-from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import output_of, tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.analysis.pricing.texts import shapes_text
 from gobrrr.analysis.savings.contractions import low_precision, peak_of
 from gobrrr.conditions.common import about_calls, by_signature, matrix_flop_of, places, short_op, unable
@@ -90,7 +90,7 @@ from gobrrr.model.events import I8
 CODE = "M02"
 TITLE = "attention scores written to memory"
 
-LEAST_ROWS, LEAST_COLUMNS = 16, 64
+LEAST_SCORE_ROWS, LEAST_SCORE_COLUMNS = 16, 64
 """Smaller score matrices are those of one decoded token (one row) or of a router (a few dozen experts)."""
 
 NEIGHBOURHOOD = 12
@@ -102,13 +102,13 @@ RECOMPUTED = 1.25
 FUSED_SHARE = 0.15
 """Share of the matrix peak that a fused attention reaches at least: 0.17 is the least in the shipped H100 traces."""
 
-ON_CPU = (0.25, 0.5)
+CPU_FUSED_SHARES = (0.25, 0.5)
 """The least and the most share of the float32 peak of a CPU's fused attention, with softmax and masks, as measured."""
 
-DROPS = ("dropout", "bernoulli")
+DROPOUT_OPERATIONS = ("dropout", "bernoulli")
 """Parts of the names of operations that drop attention weights."""
 
-BATCHED = ("bmm", "baddbmm", "matmul", "baddbmm_")
+BATCHED_MATMULS = ("bmm", "baddbmm", "matmul", "baddbmm_")
 """Batched matmuls."""
 
 
@@ -149,7 +149,7 @@ class Attention:
         return reduce(np.union1d, (self.passes, self.matmuls, self.conversions, self.layouts))
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Softmaxes between batched matmuls on a matrix of one size."""
     missing = unable(CODE, evidence)
     if missing or evidence.machine is None:
@@ -200,7 +200,7 @@ def _on_processor(evidence: Evidence, attention: Attention) -> tuple[float, floa
     peak = peak_of(evidence, "float64" if any(work.matrix_dtype == "float64" for _, work in works) else "float32")
     if peak is None or not total:
         return 0.0, 0.0
-    slow, fast = (max(1.0 - flop / (share * peak) * 1e9 / total, 0.0) for share in ON_CPU)
+    slow, fast = (max(1.0 - flop / (share * peak) * 1e9 / total, 0.0) for share in CPU_FUSED_SHARES)
     narrow = any(work.matrix_dtype in ("bfloat16", "float16") for _, work in works)
     return 0.0 if narrow else slow, fast
 
@@ -211,8 +211,12 @@ def _refused(evidence: Evidence, attention: Attention) -> list[str]:
         return []
     forward = [call for call in attention.softmaxes.tolist() if "backward" not in _name(evidence.group_of(call))]
     # a small softmax may only show in the backward pass: then the names of all events decide
-    math = any(_in_math_form(evidence, call) for call in forward) if forward else MATH in evidence.events.names
-    drops = any(part in _name(evidence.group_of(call)) for call in attention.passes.tolist() for part in DROPS)
+    math = (
+        any(_in_math_form(evidence, call) for call in forward) if forward else MATH_ATTENTION in evidence.events.names
+    )
+    drops = any(
+        part in _name(evidence.group_of(call)) for call in attention.passes.tolist() for part in DROPOUT_OPERATIONS
+    )
     if not math and not drops:
         return []
     what = "it is the math form of scaled_dot_product_attention" if math else "its weights pass through a dropout"
@@ -357,19 +361,19 @@ def find_attention(evidence: Evidence) -> Attention:
     )  # fmt: skip
 
 
-def _other_operands(group: Group, scores: Scores) -> set[int]:
+def _other_operands(group: CallGroup, scores: Scores) -> set[int]:
     """Sizes of a matmul's tensors other than the scores: queries, keys, values, the result."""
     shapes = [tensor.shape for tensor in tensors(group.call)]
     return {int(np.prod(shape, dtype=np.int64)) for shape in shapes if not scores.is_operand(shape)}
 
 
-def _converts(group: Group, sizes: set[int]) -> bool:
+def _converts(group: CallGroup, sizes: set[int]) -> bool:
     """A fusible call with a 16-bit and a float32 tensor, both of an operand's size."""
     dtypes = {tensor.dtype for tensor in tensors(group.call) if int(np.prod(tensor.shape, dtype=np.int64)) in sizes}
     return group.work.fusible and "float32" in dtypes and bool(dtypes & {"bfloat16", "float16"})
 
 
-def _reorders(group: Group, sizes: set[int]) -> bool:
+def _reorders(group: CallGroup, sizes: set[int]) -> bool:
     """A copy between two tensors of an operand's size and one element type."""
     arguments = tensors(group.call)
     if short_op(group.call.name) not in ("copy", "clone", "contiguous") or not arguments:
@@ -393,7 +397,7 @@ def _softmaxes(evidence: Evidence) -> Iterator[tuple[int, Scores, bool]]:
             yield call, by_group[group], "backward" in _name(groups[group])
 
 
-def _scores(group: Group) -> Scores | None:
+def _scores(group: CallGroup) -> Scores | None:
     name = _name(group)
     if "softmax" not in name or "log_softmax" in name or "nll" in name or _contracts(group):
         return None
@@ -401,33 +405,33 @@ def _scores(group: Group) -> Scores | None:
     if not shapes:
         return None
     largest = max(shapes, key=lambda shape: int(np.prod(shape, dtype=np.int64)))
-    if largest[-2] < LEAST_ROWS or largest[-1] < LEAST_COLUMNS:
+    if largest[-2] < LEAST_SCORE_ROWS or largest[-1] < LEAST_SCORE_COLUMNS:
         return None
     return Scores(int(np.prod(largest, dtype=np.int64)), largest[-2], largest[-1])
 
 
-def _name(group: Group) -> str:
+def _name(group: CallGroup) -> str:
     """The operation's name; without one the kernels' names (a Triton kernel's lists its operations)."""
     return group.call.name or " ".join(group.call.kernels)
 
 
-def _contracts(group: Group) -> bool:
-    return group.call.name.removeprefix("aten::") in BATCHED
+def _contracts(group: CallGroup) -> bool:
+    return group.call.name.removeprefix("aten::") in BATCHED_MATMULS
 
 
-def _reads(group: Group, scores: Scores) -> bool:
+def _reads(group: CallGroup, scores: Scores) -> bool:
     """Whether a factor holds the scores, and not the matrix that is added or written."""
     arguments = tensors(group.call)
     operands = arguments[1:3] if "baddbmm" in group.call.name else arguments[:2]
     return any(scores.is_operand(operand.shape) for operand in operands)
 
 
-def _writes(group: Group, scores: Scores) -> bool:
+def _writes(group: CallGroup, scores: Scores) -> bool:
     shape, _ = output_of(group.call, group.work.family)
     return shape is not None and scores.is_operand(shape)
 
 
-def _touches(group: Group, scores: Scores) -> bool:
+def _touches(group: CallGroup, scores: Scores) -> bool:
     return any(scores.is_shape(tensor.shape) for tensor in tensors(group.call))
 
 

@@ -53,9 +53,9 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.norms import Written, batch_norms, outside, own_norms, written_norms
+from gobrrr.analysis.detect.norms import WrittenNorm, batch_norms, outside, own_norms, written_norms
 from gobrrr.analysis.events.ratios import rate
-from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import about_calls, by_signature, bytes_of, certainty_of, of_step, short_op, unable
 from gobrrr.model.diagnosis import NotChecked
@@ -64,11 +64,11 @@ from gobrrr.model.events import I8
 CODE = "M03"
 TITLE = "normalization traffic"
 
-REACHED = 0.45
+COMPILED_NORM_SHARE = 0.45
 """The least share of the bandwidth of compiled norm kernels: 0.47 and more in the shipped traces."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Written-out norms and the framework's own, compared with what one kernel would need."""
     missing = unable(CODE, evidence)
     memory = evidence.machine.memory_bytes_per_s if evidence.machine else None
@@ -82,7 +82,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return None
     least = np.concatenate([_least_of_written(evidence, written, memory.value), _least(evidence, own, memory.value)])
     ns = evidence.calls.ns[calls]
-    low, high = np.maximum(ns - least / REACHED, 0.0), np.maximum(ns - least, 0.0)
+    low, high = np.maximum(ns - least / COMPILED_NORM_SHARE, 0.0), np.maximum(ns - least, 0.0)
     low[len(calls) - len(own) :][batch_norms(evidence, own)] = 0.0
     gone = np.array([call for norm in written for call in norm.calls[1:]], dtype=np.int64)
     if not evidence.device.bytes_alone:
@@ -105,7 +105,7 @@ def _least(evidence: Evidence, calls: I8, bandwidth: float) -> F8:
     return np.maximum(bytes_ / bandwidth * 1e9, evidence.calls.floor_ns[calls])
 
 
-def _least_of_written(evidence: Evidence, written: list[Written], bandwidth: float) -> F8:
+def _least_of_written(evidence: Evidence, written: list[WrittenNorm], bandwidth: float) -> F8:
     """The least time of each written-out norm, distributed over its calls by their times."""
     parts = [np.empty(0)]
     for norm in written:
@@ -115,14 +115,14 @@ def _least_of_written(evidence: Evidence, written: list[Written], bandwidth: flo
     return np.concatenate(parts)
 
 
-def _rate_of(evidence: Evidence, norm: Written) -> float:
+def _rate_of(evidence: Evidence, norm: WrittenNorm) -> float:
     """Bytes a nanosecond at the roofs of a written-out norm's calls: a CPU's caches hold whole activations."""
     moved = bytes_of(evidence, norm.calls)
     floor = float(evidence.calls.floor_ns[list(norm.calls)].sum())
     return moved / floor if moved and floor > 0 else float("inf")
 
 
-def _facts_written(evidence: Evidence, written: list[Written]) -> list[str]:
+def _facts_written(evidence: Evidence, written: list[WrittenNorm]) -> list[str]:
     if not written:
         return []
     count = evidence.steps.count
@@ -156,7 +156,7 @@ def _facts_own(evidence: Evidence, own: I8, bandwidth: float) -> list[str]:
     return facts
 
 
-def _treatments(evidence: Evidence, written: list[Written], own: I8) -> list[str]:
+def _treatments(evidence: Evidence, written: list[WrittenNorm], own: I8) -> list[str]:
     """A fused row-wise norm for all but batch norms; for those channels last if the layout is the cause, or compile."""
     batch = batch_norms(evidence, own)
     rows = len(written) > 0 or not batch.all()

@@ -49,7 +49,7 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.detect.copies import casts, weight_casts
 from gobrrr.analysis.detect.weights import repeated_casts
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.autocasting import worth_leaving_out
 from gobrrr.conditions.common import by_signature, bytes_of, certainty_of, finding, of_step, places, unable
@@ -60,7 +60,7 @@ CODE = "M04"
 TITLE = "conversions between dtypes"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Copies from one floating type to another."""
     missing = unable(CODE, evidence)
     if missing:

@@ -58,8 +58,8 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.copies import Reordered, over_images, reordered
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.detect.copies import LayoutConversions, over_images, reordered
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import about_calls, by_signature, bytes_of, certainty_of, of_step, places, unable
 from gobrrr.model.diagnosis import NotChecked
@@ -69,7 +69,7 @@ TITLE = "layout copies"
 TITLE_OUTSIDE = "convolutions on channels-first (NCHW) images"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Layout converters of convolutions, and copies into another order of the dimensions."""
     missing = unable(CODE, evidence)
     if missing:
@@ -113,7 +113,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _outside(evidence: Evidence, layouts: Reordered) -> list[str]:
+def _outside(evidence: Evidence, layouts: LayoutConversions) -> list[str]:
     if not len(layouts.outside):
         return []
     count, ns = evidence.steps.count, float(evidence.calls.ns[layouts.outside].sum())
@@ -124,7 +124,7 @@ def _outside(evidence: Evidence, layouts: Reordered) -> list[str]:
     ]
 
 
-def _treatments(layouts: Reordered) -> list[str]:
+def _treatments(layouts: LayoutConversions) -> list[str]:
     """The order of images can be changed for the whole model; any other order only in the copy's own lines."""
     images = (len(layouts.turned) or len(layouts.images) or len(layouts.outside)) and not layouts.already
     copies = len(layouts.others) or (layouts.already and len(layouts.images))

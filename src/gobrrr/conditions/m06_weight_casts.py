@@ -51,10 +51,10 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.detect.weights import Conversions, repeated_casts
 from gobrrr.analysis.events.ratios import share
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import (
-    MOST_PLACES,
+    PLACES_SHOWN,
     by_signature,
     bytes_of,
     certainty_of,
@@ -70,7 +70,7 @@ CODE = "M06"
 TITLE = "weights converted to another dtype in every call"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Conversions of parameters that could be made once."""
     missing = unable(CODE, evidence)
     if missing:
@@ -123,5 +123,5 @@ def _where(evidence: Evidence, conversions: Conversions) -> list[Place]:
             count=float(use.total or use.count),
             ns=ns * (use.bytes or 0.0) / total,
         )
-        for use in casts[:MOST_PLACES]
+        for use in casts[:PLACES_SHOWN]
     ]

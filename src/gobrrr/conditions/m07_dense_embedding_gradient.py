@@ -47,38 +47,38 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.embeddings import BACKWARD, Table, dense_tables
-from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.detect.embeddings import EMBEDDING_BACKWARD, EmbeddingTable, dense_tables
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.conditions.common import MOST_PLACES, about_calls, by_signature, of_step, places, unable
+from gobrrr.conditions.common import PLACES_SHOWN, about_calls, by_signature, of_step, places, unable
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M07"
 TITLE = "dense gradient of a large embedding"
 
-MOST_USED = 0.25
+MOST_ROWS_USED = 0.25
 """The most share of rows in use: with more, a sparse gradient moves about as many bytes."""
 
-AGAIN = 4.0
+SPARSE_PASSES = 4.0
 """Passes over the used rows that replace one pass of a dense update: gather, coalesce, update, scatter."""
 
-MORE_LAUNCHES = 40
+SPARSE_LAUNCHES = 40
 """Operations that a coalesced sparse gradient and SparseAdam need beyond those of the dense form (torch 2.13)."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Calls over all rows of tables of which few rows are in use."""
     missing = unable(CODE, evidence)
     if missing:
         return missing
-    tables = [table for table in dense_tables(evidence) if table.used <= MOST_USED]
+    tables = [table for table in dense_tables(evidence) if table.used <= MOST_ROWS_USED]
     if not tables:
         return None
     calls = np.concatenate([table.passes for table in tables])
     savings = [_saving(evidence, table) for table in tables]
     low, high = (np.concatenate([saving[end] for saving in savings]) for end in (0, 1))
-    more = MORE_LAUNCHES * len(tables) * path_of(evidence).host_per_launch * evidence.steps.count
+    more = SPARSE_LAUNCHES * len(tables) * path_of(evidence).host_per_launch * evidence.steps.count
     low = low * max(1.0 - more / max(float(low.sum()), 1.0), 0.0)
     return about_calls(
         evidence,
@@ -91,26 +91,26 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _where(evidence: Evidence, tables: list[Table]) -> list[Place]:
+def _where(evidence: Evidence, tables: list[EmbeddingTable]) -> list[Place]:
     """The lookups that a live run saw, then the heaviest passes."""
     uses = evidence.profile.uses or ()
     shapes = {str([table.rows, table.width]) for table in tables}
     lookups = [
-        Place(op=BACKWARD, module=use.module, source=use.source, shapes=use.shapes, count=float(use.count))
+        Place(op=EMBEDDING_BACKWARD, module=use.module, source=use.source, shapes=use.shapes, count=float(use.count))
         for use in uses
-        if use.kind == "rows" and use.op == BACKWARD and use.shapes in shapes
+        if use.kind == "rows" and use.op == EMBEDDING_BACKWARD and use.shapes in shapes
     ]
     passes = by_signature(evidence, np.concatenate([table.passes for table in tables]))
     gradients = [] if lookups else [table.gradients for table in tables if len(table.gradients)]
-    return [*lookups, *places(evidence, gradients), *places(evidence, passes)][:MOST_PLACES]
+    return [*lookups, *places(evidence, gradients), *places(evidence, passes)][:PLACES_SHOWN]
 
 
-def _saving(evidence: Evidence, table: Table) -> tuple[F8, F8]:
+def _saving(evidence: Evidence, table: EmbeddingTable) -> tuple[F8, F8]:
     ns = evidence.calls.ns[table.passes] * table.share
-    return ns * max(1.0 - AGAIN * table.used, 0.0), ns * (1.0 - table.used)
+    return ns * max(1.0 - SPARSE_PASSES * table.used, 0.0), ns * (1.0 - table.used)
 
 
-def _facts(evidence: Evidence, table: Table) -> list[str]:
+def _facts(evidence: Evidence, table: EmbeddingTable) -> list[str]:
     count = evidence.steps.count
     ns = float((evidence.calls.ns[table.passes] * table.share).sum()) / count
     return [

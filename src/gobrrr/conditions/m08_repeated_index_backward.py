@@ -51,10 +51,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.accumulation import NAMES, Adding, accumulations
-from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.detect.accumulation import INDEX_PUTS, Accumulation, accumulations
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, about_calls, needs_machine, places, without_shapes
+from gobrrr.conditions.common import PLACES_SHOWN, about_calls, needs_machine, places, without_shapes
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "M08"
@@ -67,11 +67,11 @@ LEAST_REPEATED = 0.5
 ROW_NS = (1.5, 10.0)
 """Ns that index_add takes for a row of one number and for a row of 64, on one thread of a CPU."""
 
-REACHED = 0.5
+INDEX_ADD_SHARE = 0.5
 """Share of a CPU's bandwidth assumed for index_add: it moved 5.1 MB in 0.21 ms (24 GB/s) on one thread."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """`index_put` that accumulates into few indices, below the memory's bandwidth."""
     missing = without_shapes(CODE, evidence)
     if missing:
@@ -100,23 +100,23 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         treatments=["gather-backward"],
         facts=[
             _fact(evidence, accumulation, float(_least(evidence, accumulation, memory.value).sum()))
-            for accumulation in adding[:MOST_PLACES]
+            for accumulation in adding[:PLACES_SHOWN]
         ],
     )
 
 
-def _where(evidence: Evidence, adding: list[Adding]) -> list[Place]:
+def _where(evidence: Evidence, adding: list[Accumulation]) -> list[Place]:
     """The lines whose backward pass adds, if a live run saw them; otherwise the calls."""
     uses = evidence.profile.uses or ()
     lines = [
         Place(op=use.op, module=use.module, source=use.source, shapes=use.shapes, count=float(use.count))
         for use in sorted(uses, key=lambda use: -(use.total or 0))
-        if use.kind == "duplicates" and use.op in NAMES
+        if use.kind == "duplicates" and use.op in INDEX_PUTS
     ]
-    return lines[:MOST_PLACES] or places(evidence, [accumulation.calls for accumulation in adding])
+    return lines[:PLACES_SHOWN] or places(evidence, [accumulation.calls for accumulation in adding])
 
 
-def _least(evidence: Evidence, adding: Adding, bandwidth: float, *, usual: bool = False) -> F8:
+def _least(evidence: Evidence, adding: Accumulation, bandwidth: float, *, usual: bool = False) -> F8:
     """Ns that the bytes need at the bandwidth, distributed over the calls by their times.
 
     On a CPU at least the time of its rows. `usual`: at the usual share of the bandwidth, and with the slower rows.
@@ -124,12 +124,12 @@ def _least(evidence: Evidence, adding: Adding, bandwidth: float, *, usual: bool 
     ns = evidence.calls.ns[adding.calls]
     needed = adding.bytes / bandwidth * 1e9
     if evidence.device.adds_rows_in_turn:
-        needed = max(needed / (REACHED if usual else 1.0), ROW_NS[int(usual)] * adding.rows)
+        needed = max(needed / (INDEX_ADD_SHARE if usual else 1.0), ROW_NS[int(usual)] * adding.rows)
     least: F8 = ns / max(float(ns.sum()), 1.0) * adding.count * needed
     return least
 
 
-def _fact(evidence: Evidence, adding: Adding, least: float) -> str:
+def _fact(evidence: Evidence, adding: Accumulation, least: float) -> str:
     count = evidence.steps.count
     share = units.percent(adding.repeated)
     share = share if adding.counted or share.startswith(">") else f"at least {share}"

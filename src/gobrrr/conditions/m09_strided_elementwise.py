@@ -42,29 +42,29 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.copies import COPIES, dimension_order
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.detect.copies import COPY_OPS, dimension_order
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.fusion import COMPILED, output_of, tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.fusion import COMPILED_FAMILY, output_of, tensors
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.conditions.common import about_calls, of_step, unable
 from gobrrr.model.diagnosis import NotChecked
 
 CODE = "M09"
 TITLE = "pointwise operations on tensors in different memory orders"
 
-SLOW = 3.0
+LEAST_SLOWDOWN = 3.0
 """The least ratio of a call's time to its floor: contiguous calls take up to twice theirs at a measured bandwidth."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Pointwise calls on tensors of different orders, far below the roof."""
     missing = unable(CODE, evidence)
     if missing:
         return missing
     calls = evidence.calls_where(np.array([_mixed(group) for group in evidence.priced.groups], dtype=bool))
     floor = evidence.calls.floor_ns[calls]
-    calls = calls[evidence.calls.ns[calls] >= SLOW * np.nan_to_num(floor, nan=np.inf)]
+    calls = calls[evidence.calls.ns[calls] >= LEAST_SLOWDOWN * np.nan_to_num(floor, nan=np.inf)]
     if not len(calls):
         return None
     ns, floor, count = evidence.calls.ns[calls], evidence.calls.floor_ns[calls], evidence.steps.count
@@ -86,8 +86,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _mixed(group: Group) -> bool:
-    if not group.work.fusible or group.work.family == COMPILED or group.call.name.removeprefix("aten::") in COPIES:
+def _mixed(group: CallGroup) -> bool:
+    if (
+        not group.work.fusible
+        or group.work.family == COMPILED_FAMILY
+        or group.call.name.removeprefix("aten::") in COPY_OPS
+    ):
         return False
     shape, _ = output_of(group.call, group.work.family)
     orders = {dimension_order(tensor) for tensor in tensors(group.call) if tensor.shape == shape} - {None}

@@ -44,8 +44,8 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.growth import Growth, growing
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.detect.growth import GrowingTensor, growing
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.conditions.common import about_calls, of_step, places, without_shapes
@@ -54,11 +54,11 @@ from gobrrr.model.diagnosis import NotChecked
 CODE = "M10"
 TITLE = "a tensor that grows by concatenation"
 
-MORE_LAUNCHES = 2
+IN_PLACE_LAUNCHES = 2
 """A slice and a copy replace one concatenation (on a CPU; on a GPU the slice launches nothing)."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Concatenations that begin with the shape that an earlier one produced."""
     missing = without_shapes(CODE, evidence)
     if missing:
@@ -68,7 +68,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         return None
     calls = np.concatenate([growth.calls for growth in tensors])
     high = evidence.calls.ns[calls] * np.concatenate([growth.old for growth in tensors])
-    low = np.maximum(high - MORE_LAUNCHES * path_of(evidence).host_per_launch, 0.0)
+    low = np.maximum(high - IN_PLACE_LAUNCHES * path_of(evidence).host_per_launch, 0.0)
     return about_calls(
         evidence,
         CODE,
@@ -81,7 +81,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _fact(evidence: Evidence, growth: Growth) -> str:
+def _fact(evidence: Evidence, growth: GrowingTensor) -> str:
     count, ns = evidence.steps.count, evidence.calls.ns[growth.calls]
     return (
         f"{units.a_step(len(growth.calls) / count, 'concatenation')}, dimension {growth.dimension} from {growth.first} "

@@ -43,7 +43,7 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.detect.padding import padding
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import about_calls, needs_live, of_step, without_shapes
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -55,7 +55,7 @@ LEAST_PADDING = 0.1
 """The least share of padding: most ways of batching by length leave less; chosen, not measured."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Padding in ids and masks, and the work that grows with the number of positions."""
     if evidence.profile.uses is None:
         return needs_live(CODE)

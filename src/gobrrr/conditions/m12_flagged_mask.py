@@ -44,11 +44,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.flagged_masks import Flagged, flagged_masks
-from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.detect.flagged_masks import FlaggedMask, flagged_masks
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.contractions import peak_of
-from gobrrr.conditions.common import MOST_PLACES, about_calls, needs_live
+from gobrrr.conditions.common import PLACES_SHOWN, about_calls, needs_live
 from gobrrr.conditions.m02_attention import FUSED_SHARE
 from gobrrr.model.diagnosis import NotChecked, Place
 
@@ -56,7 +56,7 @@ CODE = "M12"
 TITLE = "an attention mask tensor that a flag could replace"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Masks in fused attention that hide nothing, or what `is_causal=True` hides."""
     if evidence.profile.uses is None:
         return needs_live(CODE)
@@ -70,14 +70,14 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         (calls, low, high),
-        where=[_place(evidence, flagged) for flagged in masks[:MOST_PLACES]],
+        where=[_place(evidence, flagged) for flagged in masks[:PLACES_SHOWN]],
         certainty="high",
         treatments=["sdpa"],
-        facts=[_fact(evidence, flagged) for flagged in masks[:MOST_PLACES]],
+        facts=[_fact(evidence, flagged) for flagged in masks[:PLACES_SHOWN]],
     )
 
 
-def _gain(evidence: Evidence, flagged: Flagged, *, fastest: bool) -> F8:
+def _gain(evidence: Evidence, flagged: FlaggedMask, *, fastest: bool) -> F8:
     """Ns that each call saves without the mask."""
     ns = evidence.calls.ns[flagged.calls]
     if not evidence.device.fused_attention:
@@ -96,14 +96,14 @@ def _then(evidence: Evidence, call: int, share: float) -> float:
     return share * work.matrix_flop / peak * 1e9
 
 
-def _place(evidence: Evidence, flagged: Flagged) -> Place:
+def _place(evidence: Evidence, flagged: FlaggedMask) -> Place:
     ns = float(evidence.calls.ns[flagged.calls].sum()) / evidence.steps.count
     return Place(
         op=flagged.use.op, module=flagged.use.module, source=flagged.use.source, count=float(flagged.use.count), ns=ns
     )
 
 
-def _fact(evidence: Evidence, flagged: Flagged) -> str:
+def _fact(evidence: Evidence, flagged: FlaggedMask) -> str:
     ns = float(evidence.calls.ns[flagged.calls].sum()) / evidence.steps.count
     hides = "hides nothing" if flagged.share == 1.0 else "hides what is_causal=True hides, and nothing else"
     return f"the mask {flagged.use.shapes} {hides}: attention with it takes {units.duration(ns)} a step"

@@ -52,26 +52,26 @@ from numpy.typing import NDArray
 
 from gobrrr import units
 from gobrrr.analysis.events.ratios import share
-from gobrrr.analysis.findings.claims import F8, Found, of_work
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding, of_work
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Class
-from gobrrr.conditions.common import MOST_PLACES, finding
+from gobrrr.analysis.pricing.price import WorkClass
+from gobrrr.conditions.common import PLACES_SHOWN, finding
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "N01"
 TITLE = "exposed communication"
 
-WAITING = 3.0
+WAITING_FACTOR = 3.0
 """A collective that takes more than this many times what its bytes need is waiting, or bound by latency; chosen."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Collectives that nothing overlaps and that later work waits for, except the last of each step."""
     events, links = evidence.replayed, evidence.priced.links
     rows = links.device
     inside = (events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)
-    inside &= (evidence.priced.kind == Class.COMMUNICATION) & (events.device[rows] == evidence.budget.device)
+    inside &= (evidence.priced.kind == WorkClass.COMMUNICATION) & (events.device[rows] == evidence.budget.device)
     work = np.flatnonzero(inside)
     if not len(work):
         return None
@@ -144,7 +144,7 @@ def _facts(evidence: Evidence, work: I8, avoidable: I8, least: F8) -> list[str]:
     if needed > 0:
         facts.append(
             f"the bytes of those need {units.duration(needed)} a step at the link's bandwidth"
-            + (": the rest is waiting or latency" if on_path > WAITING * needed else "")
+            + (": the rest is waiting or latency" if on_path > WAITING_FACTOR * needed else "")
         )
     return [*facts, "one rank does not show how much of it is waiting for other ranks"]
 
@@ -154,7 +154,7 @@ def _places(evidence: Evidence, work: I8) -> list[Place]:
     names = [_name(evidence, index) for index in work.tolist()]
     result = []
     ranked = sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))
-    for name, number in ranked[:MOST_PLACES]:
+    for name, number in ranked[:PLACES_SHOWN]:
         alike = work[[other == name for other in names]]
         first = int(links.op[alike[0]])
         owned = float(evidence.budget.owned_ns[alike].sum()) / count

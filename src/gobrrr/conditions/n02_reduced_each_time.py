@@ -44,23 +44,23 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Claim, Found, of_gaps, of_work
+from gobrrr.analysis.findings.claims import ClaimedFinding, TimeClaim, of_gaps, of_work
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import idle_under, spans_of
-from gobrrr.analysis.host.micro_batches import REDUCES, micro_batches, repeats, rows_within
-from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.host.micro_batches import GRADIENT_REDUCTIONS, micro_batches, repeats, rows_within
+from gobrrr.analysis.pricing.price import WorkClass
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 
 CODE = "N02"
 TITLE = "gradients reduced on every micro-batch"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Collectives that repeat with the forward passes of a step."""
     batches = micro_batches(evidence)
-    collectives = rows_within(evidence, REDUCES)
+    collectives = rows_within(evidence, GRADIENT_REDUCTIONS)
     if batches < 2 or not repeats(evidence, collectives, batches):
         return None
     share = (batches - 1) / batches
@@ -79,16 +79,16 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )  # fmt: skip
 
 
-def _exposed(evidence: Evidence, share: float) -> tuple[float, Claim]:
+def _exposed(evidence: Evidence, share: float) -> tuple[float, TimeClaim]:
     """(the ns of a step that can be saved, the claim behind them)."""
     if not evidence.device.asynchronous:
-        rows = evidence.events.of(Kind.ANNOTATION, Kind.OP)
+        rows = evidence.events.of(EventKind.ANNOTATION, EventKind.OP)
         wire = np.array([name.startswith(("gloo:", "mpi:", "ucc:")) for name in evidence.events.names], dtype=bool)
         idle = idle_under(evidence, spans_of(evidence, rows[wire[evidence.events.name[rows]]])).astype(np.float64)
         gaps = np.flatnonzero(idle > 0)
         ns = share * idle[gaps]
         return float(ns.sum()) / evidence.steps.count, of_gaps(evidence, gaps, ns, np.zeros_like(ns))
     owned = evidence.budget.owned_ns.astype(np.float64)
-    work = np.flatnonzero((evidence.priced.kind == Class.COMMUNICATION) & (owned > 0))
+    work = np.flatnonzero((evidence.priced.kind == WorkClass.COMMUNICATION) & (owned > 0))
     kept = work[: round(len(work) * share)]
     return share * float(owned[work].sum()) / evidence.steps.count, of_work(evidence, kept, certain=False)

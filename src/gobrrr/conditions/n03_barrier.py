@@ -43,29 +43,29 @@ import re
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found, of_gaps
+from gobrrr.analysis.findings.claims import ClaimedFinding, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import frames, idle_under, spans_of
 from gobrrr.conditions.common import finding
 from gobrrr.model.diagnosis import NotChecked, Place
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 from gobrrr.model.frame_names import FROM_LIBRARY
 
 CODE = "N03"
 TITLE = "a barrier in every step"
-_FRAME = re.compile(rf"{FROM_LIBRARY}torch/distributed/distributed_c10d\.py\(\d+\): (monitored_)?barrier$")
+_BARRIER_FRAME = re.compile(rf"{FROM_LIBRARY}torch/distributed/distributed_c10d\.py\(\d+\): (monitored_)?barrier$")
 """Frames of the barrier, as the profiler names them."""
-OPERATIONS = ("c10d::barrier", "gloo:barrier")
+BARRIER_OPERATIONS = ("c10d::barrier", "gloo:barrier")
 """The barrier's operation, and the backend's own record of it."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Barriers, and the idle time within them."""
     operations = _operations(evidence)
     count = evidence.steps.count
     if len(operations) < count:
         return None
-    rows = frames(evidence, lambda name: _FRAME.search(name) is not None)
+    rows = frames(evidence, lambda name: _BARRIER_FRAME.search(name) is not None)
     rows = rows if len(rows) else operations
     idle = idle_under(evidence, spans_of(evidence, rows)).astype(np.float64)
     gaps = np.flatnonzero(idle > 0)
@@ -87,10 +87,10 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 def _operations(evidence: Evidence) -> I8:
     """Rows of the barriers within the steps: the operation, or the backend's own record of it."""
     events, steps = evidence.replayed, evidence.steps
-    rows = events.of(Kind.OP, Kind.ANNOTATION)
+    rows = events.of(EventKind.OP, EventKind.ANNOTATION)
     rows = rows[(events.end_ns[rows] > steps.start) & (events.start_ns[rows] < steps.stop)]
     barriers = rows
-    for name in OPERATIONS:
+    for name in BARRIER_OPERATIONS:
         wanted = np.array([other == name for other in events.names] or [False], dtype=bool)
         barriers = rows[wanted[events.name[rows]]]
         if len(barriers):

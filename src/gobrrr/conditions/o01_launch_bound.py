@@ -79,26 +79,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.findings.claims import Claim, Found, of_gaps
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON_CAUSE
+from gobrrr.analysis.findings.claims import ClaimedFinding, TimeClaim, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.findings.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, Path, path_of
+from gobrrr.analysis.findings.path import HOST_SPREAD, KERNEL_GAP_NS, QUEUED_NS, StepPath, path_of
 from gobrrr.analysis.host.holding import own_python
 from gobrrr.analysis.host.waits import expert_loop, inner_waits
 from gobrrr.analysis.savings.regions import IN_GRAPH_NS
-from gobrrr.conditions.common import MOST_PLACES, finding, launching, of_step, place_of_row
+from gobrrr.conditions.common import PLACES_SHOWN, finding, launching, of_step, place_of_row
 from gobrrr.conditions.o04_repeated_ops import check as loop_found
 from gobrrr.model.diagnosis import Certainty, NotChecked, Place
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 
 CODE = "O01"
 TITLE = "launch-bound"
-TITLE_CPU = "dispatch-bound"
+TITLE_DISPATCH = "dispatch-bound"
 
-LEAST_LAUNCHES = 10
-"""With fewer launches a step the idle time is the begin and end of the step, unless it has `MOST_SHARE`; chosen."""
+LEAST_STEP_LAUNCHES = 10
+"""With fewer launches a step the idle time is the begin and end of the step, unless it has `OVERHEAD_BOUND_SHARE`;
+chosen."""
 
-MOST_SHARE = 0.5
+OVERHEAD_BOUND_SHARE = 0.5
 """From this share of the step on nothing else can take as much."""
 
 CERTAIN_SHARE = 0.2
@@ -121,10 +122,10 @@ class _Idle:
     ns: float
     apart: float
     by_op: dict[int, float]
-    claim: Claim
+    claim: TimeClaim
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Idle time from launching and Python in a step whose kernels are shorter than their launches."""
     links = evidence.priced.links
     if not (links.launch >= 0).any():
@@ -133,7 +134,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not path.launches or median is None or median >= path.host_per_launch:
         return None
     idle = _idle(evidence)
-    if path.launches < LEAST_LAUNCHES and idle.ns < MOST_SHARE * evidence.wall_ns:
+    if path.launches < LEAST_STEP_LAUNCHES and idle.ns < OVERHEAD_BOUND_SHARE * evidence.wall_ns:
         return None
     if not evidence.device.asynchronous:
         return _dispatching(evidence, path, idle, median)
@@ -166,7 +167,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _dispatching(evidence: Evidence, path: Path, idle: _Idle, median: float) -> Found | None:
+def _dispatching(evidence: Evidence, path: StepPath, idle: _Idle, median: float) -> ClaimedFinding | None:
     """The finding if the CPU computes itself: nothing is launched, queued or captured."""
     share = idle.ns / evidence.wall_ns
     if share < LEAST_SHARE_CPU:
@@ -174,7 +175,7 @@ def _dispatching(evidence: Evidence, path: Path, idle: _Idle, median: float) -> 
     return finding(
         evidence,
         CODE,
-        TITLE_CPU,
+        TITLE_DISPATCH,
         where=_places(evidence, idle),
         at_stake=(0.0, idle.ns),
         claim=idle.claim,
@@ -194,13 +195,13 @@ def _median_kernel(evidence: Evidence) -> float | None:
     """Median duration of the kernels that were launched one by one; None without any."""
     links = evidence.priced.links
     own = links.device[~links.in_graph]
-    kernels = own[evidence.events.kind[own] == Kind.KERNEL]
+    kernels = own[evidence.events.kind[own] == EventKind.KERNEL]
     return float(np.median(evidence.events.duration_ns[kernels])) if len(kernels) else None
 
 
 def _idle(evidence: Evidence) -> _Idle:
     gaps, behind = launching(evidence)
-    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
+    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON_CAUSE)[gaps].astype(np.float64)
     python = own_python(evidence, gaps)
     ns -= python
     by_op: dict[int, float] = defaultdict(float)
@@ -210,7 +211,7 @@ def _idle(evidence: Evidence) -> _Idle:
         ns=float(ns.sum()) / evidence.steps.count,
         apart=float(python.sum()) / evidence.steps.count,
         by_op=dict(by_op),
-        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)),
+        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON_CAUSE)),
     )
 
 
@@ -229,8 +230,8 @@ def _prompt(evidence: Evidence) -> float:
     return float((lag <= np.percentile(lag, 1) + QUEUED_NS).mean()) if len(lag) else 0.0
 
 
-def _reported(result: Found | NotChecked | None) -> bool:
-    return result is not None and not (isinstance(result, Found) and result.hidden)
+def _reported(result: ClaimedFinding | NotChecked | None) -> bool:
+    return result is not None and not (isinstance(result, ClaimedFinding) and result.hidden)
 
 
 def _treatments(waits: I8, looped: bool) -> list[str]:
@@ -258,6 +259,6 @@ def _places(evidence: Evidence, idle: _Idle) -> list[Place]:
             name = evidence.events.name_of(row)
             ns[name] += amount
             rows[name].append(row)
-    ranked = sorted(ns, key=lambda name: (-ns[name], name))[:MOST_PLACES]
+    ranked = sorted(ns, key=lambda name: (-ns[name], name))[:PLACES_SHOWN]
     count = evidence.steps.count
     return [place_of_row(evidence, rows[name][0], len(rows[name]) / count, ns[name]) for name in ranked]

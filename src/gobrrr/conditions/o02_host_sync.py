@@ -68,14 +68,14 @@ from collections import defaultdict
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import CAUSES, DRAINING, HOST_WORK, LAUNCHING, PYTHON
-from gobrrr.analysis.findings.claims import Claim, Found, of_calls, of_gaps
+from gobrrr.analysis.budget.idle import DRAINING, HOST_WORK, IDLE_CAUSES, LAUNCHING, PYTHON_CAUSE
+from gobrrr.analysis.findings.claims import ClaimedFinding, TimeClaim, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.analysis.host.host_loops import HostLoop, batchable, busiest_line, inside_of, waits_within
+from gobrrr.analysis.host.host_loops import CostlyLoop, batchable, busiest_line, inside_of, waits_within
 from gobrrr.analysis.host.waits import cause_of, expert_loop, inner_waits
 from gobrrr.analysis.savings.regions import unread
-from gobrrr.conditions.common import MOST_PLACES, by_line, finding, place_of_row, within_loops
+from gobrrr.conditions.common import PLACES_SHOWN, by_line, finding, place_of_row, within_loops
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -97,14 +97,14 @@ LEAST_GAIN_SHARE = 0.01
 LEAST_GAIN_NS = 30_000
 """The replay's resolution: the host takes 10 to 30 us to notice that a wait is over."""
 
-IN_LOOPS = (LAUNCHING, PYTHON, DRAINING)
+IN_LOOPS = (LAUNCHING, PYTHON_CAUSE, DRAINING)
 """The causes of idle time that count within a loop of reads."""
 
-KEPT = 0.5
+READS_KEPT = 0.5
 """Share of a loop's idle time that may stay: one call for all tensors goes through them on the host too; chosen."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Waits inside the step, by what the replay without them gains; and loops that read value by value."""
     waits = inner_waits(evidence)
     reading = [host_loop for host_loop in evidence.host_loops if host_loop.for_reading]
@@ -158,7 +158,7 @@ def _unread(evidence: Evidence, waits: I8) -> float:
     return min(evidence.length(graph), evidence.wall_ns)
 
 
-def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None:
+def _loops(evidence: Evidence, loops: list[CostlyLoop], waits: I8) -> ClaimedFinding | None:
     """The finding about loops whose turns compute the values that are read at their ends."""
     count, path = evidence.steps.count, path_of(evidence)
     gaps, ns = within_loops(evidence, loops, *IN_LOOPS)
@@ -169,7 +169,7 @@ def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None
     )
     above = np.maximum(np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls]), 0.0)
     idle = float(ns.sum()) / count
-    low, high = path.host_saving(KEPT * idle, idle)
+    low, high = path.host_saving(READS_KEPT * idle, idle)
     lines = by_line(loops)
     facts = [_reading(evidence, line, loops) for line in lines]
     if len(waits):
@@ -182,14 +182,15 @@ def _loops(evidence: Evidence, loops: list[HostLoop], waits: I8) -> Found | None
         TITLE_LOOP,
         where=_reading_places(evidence, lines, loops),
         at_stake=(low, high + float(above.sum()) / count),
-        claim=of_gaps(evidence, gaps, ns, KEPT * ns, causes=causes) + of_calls(calls, np.zeros(len(calls)), above),
+        claim=of_gaps(evidence, gaps, ns, READS_KEPT * ns, causes=causes)
+        + of_calls(calls, np.zeros(len(calls)), above),
         certainty="high" if idle >= LOOP_SHARE * evidence.wall_ns else "medium",
         treatments=["read-once", *(["remove-sync"] if len(waits) else [])],
         facts=[*facts, f"{evidence.device.idles_for} {units.duration(idle)} a step within the loop"],
     )
 
 
-def _reading_places(evidence: Evidence, lines: list[HostLoop], loops: list[HostLoop]) -> list[Place]:
+def _reading_places(evidence: Evidence, lines: list[CostlyLoop], loops: list[CostlyLoop]) -> list[Place]:
     """The line of each loop; after the first, the line in it with most of its operations."""
     count = evidence.recorded_steps.count
     places = [
@@ -205,7 +206,7 @@ def _reading_places(evidence: Evidence, lines: list[HostLoop], loops: list[HostL
     return places if inner is None else [places[0], inner, *places[1:]]
 
 
-def _reading(evidence: Evidence, line: HostLoop, loops: list[HostLoop]) -> str:
+def _reading(evidence: Evidence, line: CostlyLoop, loops: list[CostlyLoop]) -> str:
     same = [loop for loop in loops if loop.loop.source == line.loop.source]
     count = evidence.recorded_steps.count
     turns, reads = sum(loop.turns for loop in same) / count, sum(loop.reads for loop in same) / count
@@ -215,14 +216,14 @@ def _reading(evidence: Evidence, line: HostLoop, loops: list[HostLoop]) -> str:
     )
 
 
-def _claim(evidence: Evidence, ns: float) -> Claim:
+def _claim(evidence: Evidence, ns: float) -> TimeClaim:
     """The draining in each idle stretch; if the replay gains more, the rest is claimed from all idle time."""
     gaps = evidence.budget.gaps
     every, drained = np.arange(len(gaps)), gaps.of(DRAINING).astype(np.float64)
     rest = (gaps.stop - gaps.start) - drained
     more = max(ns * evidence.steps.count - float(drained.sum()), 0.0)
     share = min(more / float(rest.sum()), 1.0) if rest.sum() > 0 else 0.0
-    others = tuple(cause for cause in CAUSES if cause != DRAINING)
+    others = tuple(cause for cause in IDLE_CAUSES if cause != DRAINING)
     draining = of_gaps(evidence, every, drained, causes=(DRAINING,))
     return draining + of_gaps(evidence, every, share * rest, causes=others)
 
@@ -241,6 +242,6 @@ def _asked(evidence: Evidence, waits: I8) -> dict[_Asker, list[int]]:
 
 
 def _places(evidence: Evidence, asked: dict[_Asker, list[int]]) -> list[Place]:
-    ranked = sorted(asked, key=lambda asker: (-len(asked[asker]), asker[0], asker[1] or ""))[:MOST_PLACES]
+    ranked = sorted(asked, key=lambda asker: (-len(asked[asker]), asker[0], asker[1] or ""))[:PLACES_SHOWN]
     count = evidence.recorded_steps.count
     return [place_of_row(evidence, asked[asker][0], len(asked[asker]) / count) for asker in ranked]

@@ -61,13 +61,13 @@ from collections import Counter
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON_CAUSE
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of, queued, step_saving
-from gobrrr.analysis.host.optimizers import FUSED_PASSES, LEAST_RUN, LISTS, calls_of_lists
+from gobrrr.analysis.host.optimizers import FUSED_PASSES, LEAST_UPDATE_RUN, LIST_OPS, calls_of_lists
 from gobrrr.analysis.replay.what_if import FIXED_NS
-from gobrrr.conditions.common import MOST_PLACES, finding, launching
+from gobrrr.conditions.common import PLACES_SHOWN, finding, launching
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -75,37 +75,37 @@ CODE = "O03"
 TITLE = "an optimizer that updates one parameter at a time"
 TITLE_GROUPS = "an optimizer with many parameter groups, updated one at a time"
 
-SINGLE = 0.8
+SINGLE_PARAMETER_SHARE = 0.8
 """The least share of the calls that take one parameter: the foreach form has a few of those as well; chosen."""
 
-KEPT = 0.5
+OPTIMIZER_KEPT = 0.5
 """Share of the idle time that the foreach form may keep; chosen, not measured."""
 
 MANY_GROUPS = 16
 """The least number of groups reported: weights with and without decay, on two devices, in two types are eight."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Many launches of updates, few of them for all parameters at once."""
     links, events, count = evidence.priced.links, evidence.events, evidence.recorded_steps.count
     updates = evidence.updates
     names = [events.name_of(row) for row in links.op[updates.work].tolist()]
-    single = sum(not any(part in name for part in LISTS) for name in names)
-    by_parameter = len(names) >= LEAST_RUN * count and single >= SINGLE * len(names)
+    single = sum(not any(part in name for part in LIST_OPS) for name in names)
+    by_parameter = len(names) >= LEAST_UPDATE_RUN * count and single >= SINGLE_PARAMETER_SHARE * len(names)
     groups = 0 if by_parameter else calls_of_lists(evidence)
     if not by_parameter and groups < MANY_GROUPS:
         return None
     gaps, behind = launching(evidence)
     gaps = gaps[np.isin(behind, updates.work)]
-    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
+    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON_CAUSE)[gaps].astype(np.float64)
     if groups:
         return _by_group(evidence, updates.work, groups, gaps, ns * (1.0 - 1.0 / groups))
     idle = float(ns.sum()) / evidence.steps.count
-    path, ranked = path_of(evidence), Counter(names).most_common(MOST_PLACES)
+    path, ranked = path_of(evidence), Counter(names).most_common(PLACES_SHOWN)
     busy = float(events.duration_ns[links.device[updates.work]].sum()) / count
     device = evidence.device
     rest = f"{device.idles_for} {units.duration(idle)} {'before' if device.asynchronous else 'beside'}"
-    low, high = path.host_saving(KEPT * idle, idle)
+    low, high = path.host_saving(OPTIMIZER_KEPT * idle, idle)
     if device.asynchronous:  # the host launches the next one meanwhile: their time goes with its own
         calls, own = _ramps(evidence, updates.work)
         high += float(own.sum()) / evidence.steps.count
@@ -120,7 +120,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         TITLE,
         where=[_place(evidence, updates.work, name, number / count) for name, number in ranked],
         at_stake=(low, high),
-        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON)) + of_calls(calls, none, own),
+        claim=of_gaps(evidence, gaps, ns, causes=(LAUNCHING, PYTHON_CAUSE)) + of_calls(calls, none, own),
         certainty="high" if updates.annotated else "medium",
         treatments=["fused-optimizer"],
         facts=[
@@ -133,11 +133,11 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> Found | None:
+def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> ClaimedFinding | None:
     """The finding about many groups. `ns`: what a single group would save of each idle stretch."""
     events = evidence.events
     counts = Counter(events.name_of(row) for row in evidence.priced.links.op[work].tolist())
-    lists = [name for name, _ in counts.most_common() if any(part in name for part in LISTS)]
+    lists = [name for name, _ in counts.most_common() if any(part in name for part in LIST_OPS)]
     where = next(iter(lists or counts), None)
     idle = float(ns.sum()) / evidence.steps.count
     return finding(
@@ -146,7 +146,7 @@ def _by_group(evidence: Evidence, work: I8, groups: int, gaps: I8, ns: F8) -> Fo
         TITLE_GROUPS,
         where=[_place(evidence, work, where, groups)] if where is not None else [],
         at_stake=(0.0, path_of(evidence).host_saving(0.0, idle)[1]),
-        claim=of_gaps(evidence, gaps, ns, np.zeros(len(ns)), causes=(LAUNCHING, PYTHON)),
+        claim=of_gaps(evidence, gaps, ns, np.zeros(len(ns)), causes=(LAUNCHING, PYTHON_CAUSE)),
         certainty="medium",
         treatments=["fewer-groups"],
         facts=[

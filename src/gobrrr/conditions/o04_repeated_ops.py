@@ -73,11 +73,11 @@ from collections import Counter
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import HOST_WORK, LAUNCHING, PYTHON
-from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.budget.idle import HOST_WORK, LAUNCHING, PYTHON_CAUSE
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.analysis.host.host_loops import HostLoop, busiest_line, inside_of, longest, together_floors
+from gobrrr.analysis.host.host_loops import CostlyLoop, busiest_line, inside_of, longest, together_floors
 from gobrrr.analysis.host.waits import expert_loop, inner_waits
 from gobrrr.conditions.common import by_line, finding, within_loops
 from gobrrr.model.diagnosis import NotChecked, Place
@@ -86,19 +86,19 @@ from gobrrr.model.events import I8
 CODE = "O04"
 TITLE = "the same small operations in a loop on the host"
 
-KEPT = 0.5
+LOOP_KEPT = 0.5
 """Share of the loop's idle time that may stay: the replacement is launched too, or keeps the order of turns; chosen."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Loops whose kernels are shorter than their launches."""
     loops = [host_loop for host_loop in evidence.host_loops if not host_loop.for_reading]
     if not loops:
         return None
-    gaps, ns = within_loops(evidence, loops, LAUNCHING, PYTHON)
-    causes = (LAUNCHING, PYTHON) if evidence.device.asynchronous else (LAUNCHING, PYTHON, HOST_WORK)
+    gaps, ns = within_loops(evidence, loops, LAUNCHING, PYTHON_CAUSE)
+    causes = (LAUNCHING, PYTHON_CAUSE) if evidence.device.asynchronous else (LAUNCHING, PYTHON_CAUSE, HOST_WORK)
     idle = float(ns.sum()) / evidence.steps.count
-    low, high = path_of(evidence).host_saving(KEPT * idle, idle)
+    low, high = path_of(evidence).host_saving(LOOP_KEPT * idle, idle)
     known = any(loop.loop.apart or loop.loop.needing for loop in loops)
     calls, beyond = _own_cost(evidence, loops)
     return finding(
@@ -115,7 +115,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _treatments(evidence: Evidence, loops: list[HostLoop]) -> list[str]:
+def _treatments(evidence: Evidence, loops: list[CostlyLoop]) -> list[str]:
     """What helps each kind of loop; if the turns' dependence is not known, first what works in any case."""
     whole = ["cuda-graph", "compile"] if evidence.device.captures else ["compile"]
     apart, needing = any(loop.loop.apart for loop in loops), any(loop.loop.needing for loop in loops)
@@ -128,12 +128,12 @@ def _treatments(evidence: Evidence, loops: list[HostLoop]) -> list[str]:
     return [*layer, *whole, *([] if all(loop.loop.needing for loop in loops) else batched)]
 
 
-def _over_experts(evidence: Evidence, loops: list[HostLoop]) -> bool:
+def _over_experts(evidence: Evidence, loops: list[CostlyLoop]) -> bool:
     """Whether one of the loops goes over experts."""
     return not all(loop.loop.needing for loop in loops) and expert_loop(evidence, inner_waits(evidence)) is not None
 
 
-def _own_cost(evidence: Evidence, loops: list[HostLoop]) -> tuple[I8, F8]:
+def _own_cost(evidence: Evidence, loops: list[CostlyLoop]) -> tuple[I8, F8]:
     """(calls of the loops, ns of each beyond its floor): start and end of tiny operations, a device that is not full.
 
     On a GPU only for loops whose turns can be batched; those of a loop over experts can (`grouped-matmul`).
@@ -145,7 +145,7 @@ def _own_cost(evidence: Evidence, loops: list[HostLoop]) -> tuple[I8, F8]:
     return calls, np.maximum(np.nan_to_num(evidence.calls.ns[calls] - together_floors(evidence)[calls]), 0.0)
 
 
-def _facts(evidence: Evidence, loops: list[HostLoop]) -> list[str]:
+def _facts(evidence: Evidence, loops: list[CostlyLoop]) -> list[str]:
     count = evidence.recorded_steps.count
     piece = "piece of device work" if evidence.device.asynchronous else "operation"
     facts = []
@@ -163,7 +163,7 @@ def _facts(evidence: Evidence, loops: list[HostLoop]) -> list[str]:
     return [*facts, _most(evidence, loops[0])]
 
 
-def _most(evidence: Evidence, loop: HostLoop) -> str:
+def _most(evidence: Evidence, loop: CostlyLoop) -> str:
     """A loop's most frequent operations, and how long they take."""
     links, events = evidence.priced.links, evidence.events
     rows = links.op[loop.work] if evidence.device.asynchronous else loop.ops
@@ -178,7 +178,7 @@ def _most(evidence: Evidence, loop: HostLoop) -> str:
     return f"{common}; median kernel {median}, the host needs {launch} a launch"
 
 
-def _free(evidence: Evidence, loop: HostLoop) -> list[str]:
+def _free(evidence: Evidence, loop: CostlyLoop) -> list[str]:
     """The fact about products that depend on no earlier turn."""
     if not loop.loop.free or evidence.profile.seen is None:
         return []
@@ -187,7 +187,7 @@ def _free(evidence: Evidence, loop: HostLoop) -> list[str]:
     return [f"products of a turn that depend on no earlier turn: {units.count(per_turn)} ({', '.join(names)})"]
 
 
-def _need(evidence: Evidence, loop: HostLoop) -> str:
+def _need(evidence: Evidence, loop: CostlyLoop) -> str:
     """The fact about how a loop's turns depend on each other."""
     depends = loop.loop.depends
     if depends == "no":
@@ -205,7 +205,7 @@ def _need(evidence: Evidence, loop: HostLoop) -> str:
     return f"{unknown}: a live run shows it (gobrrr run, gobrrr diagnose)"
 
 
-def _places(evidence: Evidence, loops: list[HostLoop]) -> list[Place]:
+def _places(evidence: Evidence, loops: list[CostlyLoop]) -> list[Place]:
     """The line of each loop; after the first, the line in it with most of its operations."""
     places = []
     for loop in by_line(loops):

@@ -61,15 +61,15 @@ import re
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import CAUSES, COMPILING
+from gobrrr.analysis.budget.idle import COMPILE_CAUSE, IDLE_CAUSES
 from gobrrr.analysis.detect.slow_forms import beyond
-from gobrrr.analysis.events.calls import Call, classify, compiles
-from gobrrr.analysis.findings.claims import Found, of_gaps
+from gobrrr.analysis.events.calls import HostCall, classify, compiles
+from gobrrr.analysis.findings.claims import ClaimedFinding, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import idle_under, spans_of
 from gobrrr.analysis.host.new_shapes import new_shapes
 from gobrrr.conditions.again import again_of
-from gobrrr.conditions.common import MOST_PLACES, about_calls, finding, places, recorded_steps_of, which_steps
+from gobrrr.conditions.common import PLACES_SHOWN, about_calls, finding, places, recorded_steps_of, which_steps
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
@@ -81,26 +81,26 @@ REGION = re.compile(r"^Torch-Compiled Region: (\d+/\d+)")
 """The call of a compiled graph, as the profiler names it."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Idle time of the device during the compiler's events, and in launches that load their kernel first."""
     if len(new := new_shapes(evidence)):
         return _of_shapes(evidence, new)
     gaps, rows, live = evidence.budget.gaps, _rows(evidence), again_of(evidence)
     under = idle_under(evidence, spans_of(evidence, rows))
-    own = gaps.of(COMPILING).astype(np.float64)
+    own = gaps.of(COMPILE_CAUSE).astype(np.float64)
     if not len(rows) and not evidence.device.asynchronous and _quiet(evidence):
         own = np.zeros_like(own)
     rest = np.maximum(under - own, 0.0)
     idle = float((own + rest).sum()) / evidence.steps.count
     again = bool((recorded_steps_of(evidence, rows) > 1).any())
     every = np.arange(len(gaps))
-    others = tuple(cause for cause in CAUSES if cause != COMPILING)
-    claim = of_gaps(evidence, every, own, causes=(COMPILING,)) + of_gaps(evidence, every, rest, causes=others)
+    others = tuple(cause for cause in IDLE_CAUSES if cause != COMPILE_CAUSE)
+    claim = of_gaps(evidence, every, own, causes=(COMPILE_CAUSE,)) + of_gaps(evidence, every, rest, causes=others)
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[*live.where, *_places(evidence, rows)][:MOST_PLACES],
+        where=[*live.where, *_places(evidence, rows)][:PLACES_SHOWN],
         at_stake=(idle if again else 0.0, idle + live.saving),
         claim=claim + live.claim,
         certainty="high" if len(rows) or live.certain else "medium",
@@ -113,7 +113,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _of_shapes(evidence: Evidence, calls: I8) -> Found | None:
+def _of_shapes(evidence: Evidence, calls: I8) -> ClaimedFinding | None:
     """The finding about operations on shapes that no other recorded step has."""
     ns, steps = beyond(evidence, calls), evidence.steps.count
     taken = float(evidence.calls.ns[calls].sum()) / steps
@@ -139,7 +139,7 @@ def _of_shapes(evidence: Evidence, calls: I8) -> Found | None:
 def _rows(evidence: Evidence) -> I8:
     """The compiler's events within the steps, without those that only the profiler of a live run caused."""
     events = evidence.replayed
-    rows = np.flatnonzero(classify(events.names)[events.name] == Call.COMPILE)
+    rows = np.flatnonzero(classify(events.names)[events.name] == HostCall.COMPILE)
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     if not _quiet(evidence):
         return rows
@@ -170,7 +170,7 @@ def _facts(evidence: Evidence, rows: I8, idle: float) -> list[str]:
 
 def _places(evidence: Evidence, rows: I8) -> list[Place]:
     events = evidence.replayed
-    longest = rows[np.argsort(-events.duration_ns[rows], kind="stable")][:MOST_PLACES]
+    longest = rows[np.argsort(-events.duration_ns[rows], kind="stable")][:PLACES_SHOWN]
     return [
         Place(op=events.name_of(row), source=evidence.source(row), count=1.0, ns=float(events.duration_ns[row]))
         for row in longest.tolist()

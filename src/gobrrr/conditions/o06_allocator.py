@@ -52,15 +52,15 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.budget.idle import ALLOCATOR
-from gobrrr.analysis.events.calls import Call, classify
-from gobrrr.analysis.findings.claims import Found, of_gaps
+from gobrrr.analysis.events.calls import HostCall, classify
+from gobrrr.analysis.findings.claims import ClaimedFinding, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import frames
-from gobrrr.conditions.common import MOST_PLACES, finding, place_of_row, recorded_steps_of, which_steps
+from gobrrr.conditions.common import PLACES_SHOWN, finding, place_of_row, recorded_steps_of, which_steps
 from gobrrr.model.diagnosis import NotChecked, Place
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 from gobrrr.model.frame_names import FROM_LIBRARY
-from gobrrr.model.live import Memory
+from gobrrr.model.live import DeviceMemory
 
 CODE = "O06"
 TITLE = "memory allocated from the driver within the step"
@@ -69,11 +69,11 @@ EMPTY_CACHE = re.compile(rf"{FROM_LIBRARY}torch/\S*\.py\(\d+\): empty_cache$|^<b
 """The function that returns all cached memory to the driver, as the profiler names its frames."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Idle time of the device while the host allocates or frees."""
     events, gaps = evidence.replayed, evidence.budget.gaps
-    rows = events.of(Kind.RUNTIME)
-    rows = rows[classify(events.names)[events.name[rows]] == Call.ALLOCATE]
+    rows = events.of(EventKind.RUNTIME)
+    rows = rows[classify(events.names)[events.name[rows]] == HostCall.ALLOCATE]
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     memory = evidence.profile.memory  # of a live run's steps without the profiler
     if not len(rows) or (memory is not None and memory.mallocs == 0 and memory.frees == 0):
@@ -86,7 +86,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[*_emptied(evidence), *_places(evidence, rows)][:MOST_PLACES],
+        where=[*_emptied(evidence), *_places(evidence, rows)][:PLACES_SHOWN],
         at_stake=(idle if again else 0.0, idle),
         claim=of_gaps(evidence, np.arange(len(gaps)), own, causes=(ALLOCATOR,)),
         certainty="high" if again else "medium",
@@ -100,7 +100,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _counts(memory: Memory | None) -> list[str]:
+def _counts(memory: DeviceMemory | None) -> list[str]:
     """The allocator's own counts in a live run."""
     if memory is None:
         return []
@@ -125,7 +125,7 @@ def _emptied(evidence: Evidence) -> list[Place]:
 
 def _calls(evidence: Evidence, rows: I8) -> str:
     names, counts = np.unique(evidence.replayed.name[rows], return_counts=True)
-    ranked = sorted(zip(counts.tolist(), names.tolist(), strict=True), reverse=True)[:MOST_PLACES]
+    ranked = sorted(zip(counts.tolist(), names.tolist(), strict=True), reverse=True)[:PLACES_SHOWN]
     count = evidence.steps.count
     texts = (f"{units.count(number / count)} {evidence.replayed.names[name]}" for number, name in ranked)
     return f"calls a step: {', '.join(texts)}"
@@ -134,7 +134,7 @@ def _calls(evidence: Evidence, rows: I8) -> str:
 def _places(evidence: Evidence, rows: I8) -> list[Place]:
     """The longest calls, by the operation around them."""
     events, parent = evidence.replayed, evidence.priced.links.op_parent
-    longest = rows[np.argsort(-events.duration_ns[rows], kind="stable")][:MOST_PLACES]
+    longest = rows[np.argsort(-events.duration_ns[rows], kind="stable")][:PLACES_SHOWN]
     return [
         place_of_row(
             evidence, row, 1.0, float(events.duration_ns[row]),

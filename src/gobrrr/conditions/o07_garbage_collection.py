@@ -56,29 +56,29 @@ from statistics import median
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import COLLECTING, LAUNCHING, PYTHON
+from gobrrr.analysis.budget.idle import COLLECTING, LAUNCHING, PYTHON_CAUSE
 from gobrrr.analysis.events.ratios import share
-from gobrrr.analysis.findings.claims import Claim, Found, of_gaps, outside
+from gobrrr.analysis.findings.claims import ClaimedFinding, TimeClaim, of_gaps, outside
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import frames
-from gobrrr.conditions.common import MOST_PLACES, finding, needs_live
+from gobrrr.conditions.common import PLACES_SHOWN, finding, needs_live
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import Collector
 
 CODE = "O07"
 TITLE = "garbage collection pauses"
 
-ENOUGH = 3
+LEAST_COLLECTED_STEPS = 3
 """With runs in fewer steps their mean says little about later steps; chosen, not measured."""
 
 STALL_NS = 10_000_000
 """A run of this length is worth reporting, even if it was the only one; chosen, not measured."""
 
-CAUSES = (COLLECTING, PYTHON, LAUNCHING)
+PAUSE_CAUSES = (COLLECTING, PYTHON_CAUSE, LAUNCHING)
 """The causes of idle time that may contain a pause: the profiler records no event for it."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """The collector's time in the steps without the profiler."""
     collector = evidence.profile.collector
     if collector is None:
@@ -105,7 +105,9 @@ def _counted(collector: Collector, *, stalls: bool) -> float:
     for run in collector.runs:
         steps[run.generation].add(run.step)
     taken = (
-        run.ns for run in collector.runs if len(steps[run.generation]) >= ENOUGH or (stalls and run.ns >= STALL_NS)
+        run.ns
+        for run in collector.runs
+        if len(steps[run.generation]) >= LEAST_COLLECTED_STEPS or (stalls and run.ns >= STALL_NS)
     )
     return share(sum(taken), collector.steps) or 0.0
 
@@ -118,14 +120,16 @@ def _per_step(collector: Collector) -> list[float]:
     return taken
 
 
-def _claim(evidence: Evidence, collector: Collector, high: float, low: float) -> Claim:
+def _claim(evidence: Evidence, collector: Collector, high: float, low: float) -> TimeClaim:
     """The median step's pauses lie in its idle stretches; the rest is in none of the analysed steps."""
     count, gaps = evidence.steps.count, evidence.budget.gaps
-    ns = gaps.of(*CAUSES).astype(np.float64)
+    ns = gaps.of(*PAUSE_CAUSES).astype(np.float64)
     inside = min(median(_per_step(collector)) * count, high * count, float(ns.sum()))
     part = ns * (share(inside, float(ns.sum())) or 0.0)
     beyond, sure = high * count - inside, share(low, high) or 0.0
-    return of_gaps(evidence, np.arange(len(gaps)), part, sure * part, causes=CAUSES) + outside(beyond, sure * beyond)
+    return of_gaps(evidence, np.arange(len(gaps)), part, sure * part, causes=PAUSE_CAUSES) + outside(
+        beyond, sure * beyond
+    )
 
 
 def _facts(collector: Collector) -> list[str]:
@@ -142,7 +146,7 @@ def _facts(collector: Collector) -> list[str]:
     if collector.tracked is not None:
         facts.append(f"a full collection visits {units.things(collector.tracked, 'object')}")
     rare = len({run.step for run in runs if run.generation == longest.generation})
-    if rare < ENOUGH:
+    if rare < LEAST_COLLECTED_STEPS:
         facts.append(
             f"generation {longest.generation} ran in {units.count(rare)} of the steps: its mean cost is a guess"
         )
@@ -155,5 +159,5 @@ def _places(evidence: Evidence) -> list[Place]:
     lines = Counter(evidence.source(int(row)) for row in rows)
     count = evidence.steps.count
     return [
-        Place(op="gc.collect", source=line, count=number / count) for line, number in lines.most_common(MOST_PLACES)
+        Place(op="gc.collect", source=line, count=number / count) for line, number in lines.most_common(PLACES_SHOWN)
     ]

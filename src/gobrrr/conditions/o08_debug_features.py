@@ -47,7 +47,7 @@ for number, batch in enumerate(loader):
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import NOTHING, Found
+from gobrrr.analysis.findings.claims import NO_CLAIM, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import finding, needs_live
 from gobrrr.conditions.debug_costs import costs
@@ -57,7 +57,7 @@ CODE = "O08"
 TITLE = "debug features left on"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """The cost of all features that are on."""
     switches = evidence.profile.switches
     if switches is None:
@@ -72,7 +72,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         TITLE,
         where=[Place(op=cost.name, source=cost.source, ns=cost.high) for cost in features],
         at_stake=(low, sum(cost.high for cost in features)),
-        claim=sum((cost.claim for cost in features), NOTHING),
+        claim=sum((cost.claim for cost in features), NO_CLAIM),
         certainty="high" if low > 0 else "medium",
         treatments=["debug-off"],
         facts=[*(cost.fact for cost in features), f"to switch off: {'; '.join(cost.how for cost in features)}"],

@@ -53,11 +53,11 @@ import math
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import HOST_WORK, INPUT
-from gobrrr.analysis.findings.claims import NOTHING, Found, of_calls, of_gaps
+from gobrrr.analysis.budget.idle import HOST_WORK, INPUT_CAUSE
+from gobrrr.analysis.findings.claims import NO_CLAIM, ClaimedFinding, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.conditions.common import by_signature, finding, needs_live, places
 from gobrrr.model.diagnosis import NotChecked
 from gobrrr.model.events import I8
@@ -71,7 +71,7 @@ TITLE_SHARED = "threads that wait for processors used by others"
 GRAIN = 32_768
 """Elements below which torch does not split an operation (at::internal::GRAIN_SIZE)."""
 
-PRODUCTS = ("matmul", "convolution", "attention", "recurrent")
+SPLIT_FAMILIES = ("matmul", "convolution", "attention", "recurrent")
 """Families that their libraries split regardless of torch's grain size."""
 
 OWN_THREADS = 3
@@ -84,7 +84,7 @@ LEAST_WAIT = 0.1
 """The least share of the step that threads wait for a processor if other processes occupy it; chosen, not measured."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Threads of this process and of its workers, compared with the processors."""
     threads = evidence.profile.threads
     if threads is None:
@@ -102,17 +102,18 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     if not own and above.any():
         above *= min(shared * count / float(above.sum()), 1.0)
     gaps = evidence.budget.gaps
-    idle = gaps.of(INPUT, HOST_WORK).astype(np.float64) * (own or workers)
+    idle = gaps.of(INPUT_CAUSE, HOST_WORK).astype(np.float64) * (own or workers)
     high = path.device_saving(0.0, float(above.sum()) / count)[1]
     high += path.host_saving(0.0, float(idle.sum()) / count)[1]
-    claim = of_calls(calls, np.zeros_like(above), above) if len(calls) else NOTHING
+    claim = of_calls(calls, np.zeros_like(above), above) if len(calls) else NO_CLAIM
     return finding(
         evidence,
         CODE,
         TITLE if own or workers else TITLE_SHARED,
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=(0.0, high),
-        claim=claim + of_gaps(evidence, np.arange(len(gaps)), idle, np.zeros_like(idle), causes=(INPUT, HOST_WORK)),
+        claim=claim
+        + of_gaps(evidence, np.arange(len(gaps)), idle, np.zeros_like(idle), causes=(INPUT_CAUSE, HOST_WORK)),
         certainty="medium",
         treatments=["limit-threads"],
         facts=_facts(threads, float(above.sum()) / count, float(idle.sum()) / count, own=own, shared=shared > 0),
@@ -138,11 +139,11 @@ def _split(evidence: Evidence) -> I8:
     return evidence.calls_where(np.array([_is_split(group) for group in evidence.priced.groups], dtype=bool))
 
 
-def _is_split(group: Group) -> bool:
-    return group.work.family in PRODUCTS or _elements(group) >= GRAIN
+def _is_split(group: CallGroup) -> bool:
+    return group.work.family in SPLIT_FAMILIES or _elements(group) >= GRAIN
 
 
-def _elements(group: Group) -> int:
+def _elements(group: CallGroup) -> int:
     """Elements of a call's largest argument; a list of tensors counts as one."""
     elements = [0]
     for argument in group.call.inputs:

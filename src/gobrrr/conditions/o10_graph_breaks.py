@@ -56,9 +56,9 @@ import re
 from collections import Counter
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, finding, needs_live
+from gobrrr.conditions.common import PLACES_SHOWN, finding, needs_live
 from gobrrr.conditions.in_pieces import pieces_of
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.live import GraphBreak
@@ -70,7 +70,7 @@ BY_DESIGN = re.compile(r"\.backward\(\)|torch\._dynamo\.graph_break\(\)|\bOptimi
 """Reasons of breaks that the compiler makes by design, or the program asks for."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """What graph breaks may cost: Python in the functions that break, and chains that are not fused."""
     compiled = evidence.profile.compiled
     if compiled is None:
@@ -90,7 +90,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[Place(op="torch.compile", source=line, count=None) for line, _ in lines.most_common(MOST_PLACES)],
+        where=[Place(op="torch.compile", source=line, count=None) for line, _ in lines.most_common(PLACES_SHOWN)],
         at_stake=(0.0, pieces.saving),
         claim=pieces.claim,
         certainty="medium" if pieces.known else "low",
@@ -105,5 +105,5 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
 
 
 def _reasons(breaks: list[GraphBreak]) -> list[str]:
-    ranked = sorted(breaks, key=lambda graph_break: -graph_break.count)[:MOST_PLACES]
+    ranked = sorted(breaks, key=lambda graph_break: -graph_break.count)[:PLACES_SHOWN]
     return [f"{graph_break.source}: {graph_break.reason}" for graph_break in ranked]

@@ -51,42 +51,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON_CAUSE
 from gobrrr.analysis.events.intervals import covered, inside_spans, union
-from gobrrr.analysis.findings.claims import Found, of_gaps
+from gobrrr.analysis.findings.claims import ClaimedFinding, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.host.update_loops import UpdateLoop, update_loops
-from gobrrr.conditions.common import MOST_PLACES, finding, launching, place_of_row
+from gobrrr.conditions.common import PLACES_SHOWN, finding, launching, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O11"
 TITLE = "many tensors updated one by one"
 
-KEPT = 0.5
+UPDATES_KEPT = 0.5
 """Share of the idle time that the foreach form may keep; chosen, not measured."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Long runs of updates outside of an optimizer's step."""
     loops = update_loops(evidence)
     if not loops:
         return None
     gaps, share = _idle(evidence, loops)
-    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps] * share
+    ns = evidence.budget.gaps.of(LAUNCHING, PYTHON_CAUSE)[gaps] * share
     count, path = evidence.steps.count, path_of(evidence)
     idle = float(ns.sum()) / count
     rows = np.concatenate([loop.rows for loop in loops])
     turns = sum(loop.turns for loop in loops)
-    ranked = Counter(name for loop in loops for name in loop.names).most_common(MOST_PLACES)
+    ranked = Counter(name for loop in loops for name in loop.names).most_common(PLACES_SHOWN)
     return finding(
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, loop) for loop in sorted(loops, key=lambda loop: -len(loop.rows))[:MOST_PLACES]],
-        at_stake=path.host_saving(KEPT * idle, idle),
-        claim=of_gaps(evidence, gaps, ns, KEPT * ns, causes=(LAUNCHING, PYTHON)),
+        where=[_place(evidence, loop) for loop in sorted(loops, key=lambda loop: -len(loop.rows))[:PLACES_SHOWN]],
+        at_stake=path.host_saving(UPDATES_KEPT * idle, idle),
+        claim=of_gaps(evidence, gaps, ns, UPDATES_KEPT * ns, causes=(LAUNCHING, PYTHON_CAUSE)),
         certainty="high" if idle >= 0.1 * evidence.wall_ns else "medium",
         treatments=["foreach"],
         facts=[

@@ -49,23 +49,23 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found, of_calls, of_gaps
+from gobrrr.analysis.findings.claims import ClaimedFinding, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.analysis.findings.scopes import Spent, of_every_step, spans_of, spent_under
+from gobrrr.analysis.findings.scopes import TimeUnderEvents, of_every_step, spans_of, spent_under
 from gobrrr.analysis.host.reports import outside_of, reporting
-from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames, of_step, place_of_row
+from gobrrr.conditions.common import PLACES_SHOWN, finding, needs_frames, of_step, place_of_row
 from gobrrr.model.diagnosis import NotChecked, Place
 from gobrrr.model.events import I8
 
 CODE = "O12"
 TITLE = "printing, logging or writing files in the step"
 
-KEPT = 0.5
+REPORTS_KEPT = 0.5
 """Share of the reports' time that may stay, because some reports are wanted; chosen, not measured."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Time of the step under frames that report."""
     if not evidence.profile.frames:
         return needs_frames(CODE)
@@ -77,8 +77,8 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     total = idle if evidence.device.asynchronous else spent.ns
     if total <= 0:
         return None
-    low, high = path_of(evidence).host_saving((1 - KEPT) * idle, idle)
-    claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, (1 - KEPT) * spent.gap_ns)
+    low, high = path_of(evidence).host_saving((1 - REPORTS_KEPT) * idle, idle)
+    claim = of_gaps(evidence, np.arange(len(spent.gap_ns)), spent.gap_ns, (1 - REPORTS_KEPT) * spent.gap_ns)
     if not evidence.device.asynchronous:
         claim += of_calls(spent.calls, np.zeros_like(spent.call_ns), spent.call_ns)
     return finding(
@@ -97,12 +97,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     )
 
 
-def _usual(evidence: Evidence, rows: I8) -> Spent:
+def _usual(evidence: Evidence, rows: I8) -> TimeUnderEvents:
     """The time of reports in a typical step, without reports that only some steps make."""
     spent, gaps, calls = spent_under(evidence, rows), evidence.budget.gaps, evidence.calls
     instants = np.concatenate((gaps.stop - 1, calls.start_ns[spent.calls]))
     share = of_every_step(evidence, instants, np.concatenate((spent.gap_ns, spent.call_ns)))
-    return Spent(spent.gap_ns * share, spent.calls, spent.call_ns * share, spent.ns * share)
+    return TimeUnderEvents(spent.gap_ns * share, spent.calls, spent.call_ns * share, spent.ns * share)
 
 
 def _outermost(evidence: Evidence, rows: I8) -> list[int]:
@@ -126,7 +126,7 @@ def _what(name: str) -> str:
 def _kinds(evidence: Evidence, rows: I8) -> str:
     counts = Counter(_what(evidence.events.name_of(row)) for row in _outermost(evidence, rows))
     steps = evidence.steps.count
-    ranked = (f"{units.count(number / steps)} {name}" for name, number in counts.most_common(MOST_PLACES))
+    ranked = (f"{units.count(number / steps)} {name}" for name, number in counts.most_common(PLACES_SHOWN))
     return f"calls a step: {', '.join(ranked)}"
 
 
@@ -143,4 +143,4 @@ def _places(evidence: Evidence, rows: I8) -> list[Place]:
         )
         for (what, _), calls in lines.items()
     ]  # fmt: skip
-    return sorted(reports, key=lambda place: -(place.ns or 0.0))[:MOST_PLACES]
+    return sorted(reports, key=lambda place: -(place.ns or 0.0))[:PLACES_SHOWN]

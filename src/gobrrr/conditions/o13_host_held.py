@@ -55,11 +55,11 @@ for _ in range(steps):
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import NO_CALLS, Claim, Found
+from gobrrr.analysis.findings.claims import NO_CALLS, ClaimedFinding, TimeClaim
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.holding import Holder, claim_of, holders
 from gobrrr.analysis.savings.effects import claimed
-from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames
+from gobrrr.conditions.common import PLACES_SHOWN, finding, needs_frames
 from gobrrr.model.diagnosis import Finding, NotChecked, Place
 
 CODE = "O13"
@@ -69,7 +69,7 @@ TITLE_WAITS = "host waits for something other than the device"
 TREATMENT = "free-host"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Lines whose calls keep the host busy or waiting while the device idles."""
     if not evidence.profile.frames:
         return needs_frames(CODE)
@@ -83,12 +83,12 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         _title(lines),
-        where=[_place(evidence, holder) for holder in lines[:MOST_PLACES]],
+        where=[_place(evidence, holder) for holder in lines[:PLACES_SHOWN]],
         at_stake=(0.0, min(_gone(evidence, claim), idle)),
         claim=claim,
         certainty="high",
         treatments=[TREATMENT] if known else [],
-        facts=[*(_fact(evidence, holder) for holder in lines[:MOST_PLACES]), *_unknown(lines)],
+        facts=[*(_fact(evidence, holder) for holder in lines[:PLACES_SHOWN]), *_unknown(lines)],
     )
 
 
@@ -100,15 +100,15 @@ def _title(lines: list[Holder]) -> str:
     return TITLE_OWN if sum(holder.total for holder in lines if holder.own) > half else TITLE
 
 
-def _gone(evidence: Evidence, claim: Claim) -> float:
+def _gone(evidence: Evidence, claim: TimeClaim) -> float:
     """By how much a step gets shorter, replayed without the host time that is claimed."""
     if not evidence.replayable:
         return claim.total / evidence.steps.count
-    whole = Claim(claim.unit, claim.ns, claim.ns)
+    whole = TimeClaim(claim.unit, claim.ns, claim.ns)
     nothing = Finding(
         code=CODE, title=TITLE, where=[], at_stake_ns=(0.0, 0.0), certainty="high", treatments=[], evidence=[]
     )
-    without = claimed(evidence, Found(nothing, whole, NO_CALLS))(1.0)(evidence.graph)
+    without = claimed(evidence, ClaimedFinding(nothing, whole, NO_CALLS))(1.0)(evidence.graph)
     return max(float(evidence.wall_ns - evidence.length(without)), 0.0)
 
 

@@ -46,12 +46,12 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found, of_calls, of_gaps
+from gobrrr.analysis.findings.claims import ClaimedFinding, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.gradient_hooks import Hook, gradient_hooks, inner_operations
-from gobrrr.analysis.host.holding import LEAST, WITHIN
+from gobrrr.analysis.host.holding import KNOWN_KIND_CAUSES, LEAST_KNOWN_SHARE
 from gobrrr.analysis.host.host_kinds import called
-from gobrrr.conditions.common import MOST_PLACES, finding, needs_frames, short_op
+from gobrrr.conditions.common import PLACES_SHOWN, finding, needs_frames, short_op
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "O14"
@@ -60,11 +60,11 @@ MOST_CALLED = 2
 """Operations that are named for each hook; chosen for one screen."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Hooks that take a tenth of the step or more."""
     if not evidence.profile.frames:
         return needs_frames(CODE)
-    hooks = [hook for hook in gradient_hooks(evidence) if hook.spent.ns >= LEAST * evidence.wall_ns]
+    hooks = [hook for hook in gradient_hooks(evidence) if hook.spent.ns >= LEAST_KNOWN_SHARE * evidence.wall_ns]
     if not hooks:
         return None
     gap_ns, call_ns = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
@@ -77,13 +77,13 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, hook) for hook in hooks[:MOST_PLACES]],
+        where=[_place(evidence, hook) for hook in hooks[:PLACES_SHOWN]],
         at_stake=(0.0, sum(hook.spent.ns for hook in hooks)),
-        claim=of_gaps(evidence, gaps, gap_ns[gaps], np.zeros(len(gaps)), causes=WITHIN)
+        claim=of_gaps(evidence, gaps, gap_ns[gaps], np.zeros(len(gaps)), causes=KNOWN_KIND_CAUSES)
         + of_calls(calls, np.zeros(len(calls)), np.minimum(call_ns, evidence.calls.ns)[calls]),
         certainty="high",
         treatments=["lighter-hook"],
-        facts=[_fact(evidence, hook) for hook in hooks[:MOST_PLACES]],
+        facts=[_fact(evidence, hook) for hook in hooks[:PLACES_SHOWN]],
     )
 
 

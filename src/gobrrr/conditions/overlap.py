@@ -20,9 +20,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import F8, Found
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import LEAST_SHARE
+from gobrrr.conditions.common import LEAST_STEP_SHARE
 from gobrrr.model.diagnosis import Finding
 
 SPECIFIC_FIRST = (
@@ -72,7 +72,7 @@ SPECIFIC_FIRST = (
 )
 """The earlier of two codes keeps what both claim; codes that are not listed come last, in order of their code."""
 
-BESIDE = "O09"
+INDEPENDENT_CODE = "O09"
 """The code whose claim neither takes from others nor loses to them."""
 
 
@@ -80,7 +80,7 @@ BESIDE = "O09"
 class _Kept:
     """A finding and the ns that it keeps of each unit, by position in the window's units."""
 
-    found: Found
+    found: ClaimedFinding
     ns: F8
     low: F8
     lost: dict[str, float]  # nanoseconds that each other code keeps
@@ -92,7 +92,7 @@ class _Kept:
         return _share(self.low, claim.low, claim.beyond_low), _share(self.ns, claim.ns, claim.beyond)
 
 
-def settle(findings: Sequence[Found], lengths: F8, steps: int, wall_ns: float) -> list[Finding]:
+def settle(findings: Sequence[ClaimedFinding], lengths: F8, steps: int, wall_ns: float) -> list[Finding]:
     """The findings with disjoint stakes, largest first; those about the measurement last.
 
     `lengths`: nanoseconds of each unit of the window; `steps`: how many steps it holds; `wall_ns`: one step. The sum of
@@ -101,7 +101,9 @@ def settle(findings: Sequence[Found], lengths: F8, steps: int, wall_ns: float) -
     kept = _share_out(sorted(findings, key=_rank), lengths)
     stakes = {part.found.finding.code: _restaked(part, steps, wall_ns) for part in kept}
     dropped = [
-        part for part in kept if part.lost and stakes[part.found.finding.code].at_stake_ns[1] < LEAST_SHARE * wall_ns
+        part
+        for part in kept
+        if part.lost and stakes[part.found.finding.code].at_stake_ns[1] < LEAST_STEP_SHARE * wall_ns
     ]
     for part in dropped:
         del stakes[part.found.finding.code]
@@ -110,12 +112,12 @@ def settle(findings: Sequence[Found], lengths: F8, steps: int, wall_ns: float) -
     return sorted(stakes.values(), key=lambda stake: (-stake.at_stake_ns[1], -stake.at_stake_ns[0], stake.code))
 
 
-def _rank(found: Found) -> tuple[int, str]:
+def _rank(found: ClaimedFinding) -> tuple[int, str]:
     code = found.finding.code
     return SPECIFIC_FIRST.index(code) if code in SPECIFIC_FIRST else len(SPECIFIC_FIRST), code
 
 
-def _share_out(findings: Sequence[Found], lengths: F8) -> list[_Kept]:
+def _share_out(findings: Sequence[ClaimedFinding], lengths: F8) -> list[_Kept]:
     """Each finding takes of a unit what its claim has beyond the claims before it.
 
     Two savings on one call are the same nanoseconds, up to the smaller one.
@@ -126,7 +128,7 @@ def _share_out(findings: Sequence[Found], lengths: F8) -> list[_Kept]:
         claim = found.claim
         wanted = np.minimum(claim.ns, lengths[claim.unit])
         own, missing = np.zeros_like(lengths), np.zeros_like(lengths)
-        if found.finding.code == BESIDE:
+        if found.finding.code == INDEPENDENT_CODE:
             own[claim.unit] = wanted
             done.append(_Kept(found, own, np.minimum(claim.low, wanted), {}))
             continue
@@ -141,7 +143,7 @@ def _share_out(findings: Sequence[Found], lengths: F8) -> list[_Kept]:
 def _lost(missing: F8, before: Sequence[_Kept]) -> dict[str, float]:
     """The ns of `missing` that each earlier finding keeps, by its code."""
     by_code = {kept.found.finding.code: float(np.minimum(missing, kept.ns).sum()) for kept in before}
-    return {code: ns for code, ns in by_code.items() if ns > 0 and code != BESIDE}
+    return {code: ns for code, ns in by_code.items() if ns > 0 and code != INDEPENDENT_CODE}
 
 
 def _restaked(kept: _Kept, steps: int, wall_ns: float) -> Finding:

@@ -39,28 +39,28 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import about_measurement
 from gobrrr.model.diagnosis import NotChecked
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 
 CODE = "Q01"
 TITLE = "the profiler inflates this trace"
 
-INFLATED = 1.25
+LEAST_INFLATION = 1.25
 """The least ratio of recorded to estimated time: the estimate may be off by a quarter (docs/design.md, section 10)."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """A recorded step that is much longer than the estimated one."""
     if evidence.profile.times is not None:
         return None
     recorded, estimated = evidence.recorded_steps.wall_ns, evidence.wall_ns
-    if recorded < INFLATED * estimated:
+    if recorded < LEAST_INFLATION * estimated:
         return None
     events, steps = evidence.events, evidence.recorded_steps
-    kinds = ((Kind.OP, "operations"), (Kind.RUNTIME, "driver calls"), (Kind.PYTHON, "Python frames"))
+    kinds = ((EventKind.OP, "operations"), (EventKind.RUNTIME, "driver calls"), (EventKind.PYTHON, "Python frames"))
     inside = (events.start_ns >= (steps.begins[0] if steps.begins else steps.start)) & (events.start_ns < steps.stop)
     counts = [(int(np.count_nonzero(inside & (events.kind == kind))) / steps.count, word) for kind, word in kinds]
     switches = ", ".join(sorted(evidence.profile.meta.recorded)) or "none that the trace names"

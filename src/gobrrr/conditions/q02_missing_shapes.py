@@ -33,7 +33,7 @@ with torch.profiler.profile(record_shapes=True) as prof:
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import about_measurement, covered, shapes_known
 from gobrrr.model.diagnosis import NotChecked
@@ -42,7 +42,7 @@ CODE = "Q02"
 TITLE = "no shapes were recorded"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Operations without arguments."""
     owned = evidence.calls.op >= 0
     if not owned.any() or shapes_known(evidence):

@@ -36,7 +36,7 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.conditions.common import about_measurement
 from gobrrr.model.diagnosis import NotChecked
@@ -48,7 +48,7 @@ LEAST_REPLAYED = 0.05
 """The least share of the device time that is reported: less changes no verdict; chosen, not measured."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Device time that a graph launch started."""
     links = evidence.priced.links
     owned = evidence.budget.owned_ns.astype(np.float64)

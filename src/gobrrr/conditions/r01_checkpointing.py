@@ -49,13 +49,13 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON_CAUSE
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of, step_saving
 from gobrrr.conditions.common import by_signature, finding, launching, of_step, places
 from gobrrr.model.events import I8
-from gobrrr.model.live import Memory
+from gobrrr.model.live import DeviceMemory
 
 CODE = "R01"
 TITLE = "activations recomputed although memory is free"
@@ -70,7 +70,7 @@ REENTRANT = "CheckpointFunction"
 """The autograd node of the checkpoint form that runs a backward pass inside its own."""
 
 
-def check(evidence: Evidence) -> Found | None:
+def check(evidence: Evidence) -> ClaimedFinding | None:
     """Forward work inside the backward pass, and whether its results would fit."""
     calls = recomputed_calls(evidence)
     if not len(calls):
@@ -91,7 +91,8 @@ def check(evidence: Evidence) -> Found | None:
         TITLE if fits else "activations recomputed",
         where=places(evidence, by_signature(evidence, calls)),
         at_stake=(device[0] + host[0], device[1] + host[1]),
-        claim=of_calls(calls, sure * ns, ns) + of_gaps(evidence, gaps, idle, sure * idle, causes=(LAUNCHING, PYTHON)),
+        claim=of_calls(calls, sure * ns, ns)
+        + of_gaps(evidence, gaps, idle, sure * idle, causes=(LAUNCHING, PYTHON_CAUSE)),
         gone=calls,
         certainty="high" if fits else "low",
         treatments=["no-checkpoint"],
@@ -108,7 +109,7 @@ def _issued(evidence: Evidence, calls: I8) -> tuple[I8, F8]:
     """(idle stretches before the calls, ns of launching and Python in each)."""
     gaps, behind = launching(evidence)
     gaps = gaps[np.isin(evidence.priced.links.op[behind], evidence.calls.op[calls])]
-    return gaps, evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
+    return gaps, evidence.budget.gaps.of(LAUNCHING, PYTHON_CAUSE)[gaps].astype(np.float64)
 
 
 def _kept_bytes(evidence: Evidence, calls: I8) -> float:
@@ -116,7 +117,7 @@ def _kept_bytes(evidence: Evidence, calls: I8) -> float:
     return sum(evidence.group_of(call).work.bytes_written or 0.0 for call in calls.tolist()) / evidence.steps.count
 
 
-def _fits(memory: Memory | None, kept: float) -> bool | None:
+def _fits(memory: DeviceMemory | None, kept: float) -> bool | None:
     """Whether the measured peak plus `kept` fits into the device's memory; None if that is not known."""
     if memory is None or memory.capacity_bytes is None:
         return None
@@ -127,7 +128,7 @@ def _fits(memory: Memory | None, kept: float) -> bool | None:
     return memory.peak_bytes + kept <= USABLE * memory.capacity_bytes
 
 
-def _of_memory(memory: Memory | None, kept: float) -> str:
+def _of_memory(memory: DeviceMemory | None, kept: float) -> str:
     most = f"keeping their results takes {units.bytes_(kept)} at most"
     if memory is None or memory.capacity_bytes is None:
         return f"{most}; how much memory is free is not known"

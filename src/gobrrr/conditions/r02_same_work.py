@@ -58,11 +58,11 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.again import Repeated, repeated
+from gobrrr.analysis.detect.again import RepeatedAtPlace, repeated
 from gobrrr.analysis.detect.weights import repeated_casts
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, finding, needs_live, short_op
+from gobrrr.conditions.common import PLACES_SHOWN, finding, needs_live, short_op
 from gobrrr.conditions.vanishing import vanishing
 from gobrrr.model.diagnosis import NotChecked, Place
 
@@ -71,7 +71,7 @@ TITLE = "the same result computed again"
 TREATMENT = "compute-once"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Operations that compute a result again, by place."""
     if evidence.profile.seen is None or evidence.profile.seen.again is None:
         return needs_live(CODE)
@@ -86,26 +86,26 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         evidence,
         CODE,
         TITLE,
-        where=[_place(evidence, result) for result in results[:MOST_PLACES]],
+        where=[_place(evidence, result) for result in results[:PLACES_SHOWN]],
         at_stake=gone.at_stake,
         claim=gone.claim,
         gone=calls,
         certainty="high",
         treatments=[TREATMENT],
         facts=[
-            *(_fact(evidence, result) for result in results[:MOST_PLACES]),
+            *(_fact(evidence, result) for result in results[:PLACES_SHOWN]),
             f"they take {units.duration(gone.device_ns)} a step, and {units.duration(gone.idle_ns)} to launch them",
         ],
     )
 
 
-def _place(evidence: Evidence, result: Repeated) -> Place:
+def _place(evidence: Evidence, result: RepeatedAtPlace) -> Place:
     again = result.again
     count, ns = (amount / evidence.steps.count for amount in (len(result.calls), result.ns))
     return Place(op=again.op, module=again.module, source=again.source, count=count, ns=ns)
 
 
-OF = {
+INPUTS_IN_WORDS = {
     "numbers": "shapes and constants",
     "weights": "weights that do not change",
     "tensors": "tensors with the same contents",
@@ -113,10 +113,10 @@ OF = {
 """What the result is computed of, for a reader, by the kind of input."""
 
 
-def _fact(evidence: Evidence, result: Repeated) -> str:
+def _fact(evidence: Evidence, result: RepeatedAtPlace) -> str:
     again = result.again
     what = f"all of {again.module}" if again.whole else f"{short_op(again.op)} and what leads to it"
     source = f" ({again.source})" if again.source else ""
     count = units.a_step(len(result.calls) / evidence.steps.count, "operation")
     when = "as in the step before" if again.kind == "steps" else f"{again.times} times in a step"
-    return f"{what}{source}: {count} on {OF.get(again.of, again.of)}, computed {when}"
+    return f"{what}{source}: {count} on {INPUTS_IN_WORDS.get(again.of, again.of)}, computed {when}"

@@ -47,10 +47,10 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.again import Repeated, repeated
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.detect.again import RepeatedAtPlace, repeated
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import MOST_PLACES, about_calls, needs_live, of_step
+from gobrrr.conditions.common import PLACES_SHOWN, about_calls, needs_live, of_step
 from gobrrr.model.diagnosis import NotChecked, Place
 
 CODE = "R03"
@@ -58,7 +58,7 @@ TITLE = "rows of earlier turns computed again in every turn"
 TREATMENT = "kv-cache"
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Modules that compute the rows of earlier turns again, by the line that calls them."""
     if evidence.profile.seen is None or evidence.profile.seen.again is None:
         return needs_live(CODE)
@@ -72,20 +72,20 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         CODE,
         TITLE,
         (calls, low, high),
-        where=[_place(evidence, module) for module in modules[:MOST_PLACES]],
+        where=[_place(evidence, module) for module in modules[:PLACES_SHOWN]],
         certainty="high",
         treatments=[TREATMENT],
-        facts=[_fact(evidence, module) for module in modules[:MOST_PLACES]],
+        facts=[_fact(evidence, module) for module in modules[:PLACES_SHOWN]],
     )
 
 
-def _place(evidence: Evidence, module: Repeated) -> Place:
+def _place(evidence: Evidence, module: RepeatedAtPlace) -> Place:
     steps, again = evidence.steps.count, module.again
     ns = float(evidence.calls.ns[module.calls].sum()) / steps
     return Place(op=again.op, module=again.module, source=again.source, count=len(module.calls) / steps, ns=ns)
 
 
-def _fact(evidence: Evidence, module: Repeated) -> str:
+def _fact(evidence: Evidence, module: RepeatedAtPlace) -> str:
     again = module.again
     source = f" ({again.source})" if again.source else ""
     first, last = again.rows[0], again.rows[-1]

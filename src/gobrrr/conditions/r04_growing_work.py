@@ -66,24 +66,24 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.detect.growing import Grown, grown
-from gobrrr.analysis.detect.rising import Holding, Rising
-from gobrrr.analysis.findings.claims import NO_CALLS, NOTHING, Found
+from gobrrr.analysis.detect.growing import RunGrowth, grown
+from gobrrr.analysis.detect.rising import Holding, RisingOperation
+from gobrrr.analysis.findings.claims import NO_CALLS, NO_CLAIM, ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.conditions.common import LEAST_SHARE, MOST_PLACES, short_op
+from gobrrr.conditions.common import LEAST_STEP_SHARE, PLACES_SHOWN, short_op
 from gobrrr.conditions.vanishing import Vanishing, vanishing
 from gobrrr.model.diagnosis import Certainty, Finding, NotChecked, Place
 
 CODE = "R04"
 TITLE = "work that grows from step to step"
-IN_TURNS = "backward passes that grow from turn to turn"
-FILLING = "memory that fills from step to step"
+TITLE_TURNS = "backward passes that grow from turn to turn"
+TITLE_MEMORY = "memory that fills from step to step"
 TREATMENT = "let-go"
-AHEAD = 1_000
+STEPS_AHEAD = 1_000
 """Steps that a forecast looks ahead; chosen, not measured."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Work that grows from step to step or turn to turn, and memory that is held."""
     growth = grown(evidence)
     if growth is None:
@@ -92,31 +92,31 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     wall = max(evidence.wall_ns, 1.0)
     low, high = gone.at_stake if gone is not None else (0.0, 0.0)
     high = min(high, evidence.wall_ns)
-    worth = max(high, a_step * AHEAD) >= LEAST_SHARE * wall or growth.kept
+    worth = max(high, a_step * STEPS_AHEAD) >= LEAST_STEP_SHARE * wall or growth.kept
     if not worth and not _fills(evidence, growth):
         return None
-    title = TITLE if growth.rising or growth.kept else IN_TURNS
+    title = TITLE if growth.rising or growth.kept else TITLE_TURNS
     about = Finding(
         code=CODE,
-        title=title if worth else FILLING,
-        where=_places(evidence, growth)[:MOST_PLACES],
+        title=title if worth else TITLE_MEMORY,
+        where=_places(evidence, growth)[:PLACES_SHOWN],
         at_stake_ns=(min(max(low, 0.0), high), high),
         certainty=_certainty(growth) if worth else "medium",
         treatments=[TREATMENT],
         evidence=[*_facts(evidence, growth), *_ahead(evidence, growth, a_step)],
     )
-    return Found(about, gone.claim if gone is not None else NOTHING, NO_CALLS)
+    return ClaimedFinding(about, gone.claim if gone is not None else NO_CLAIM, NO_CALLS)
 
 
-def _fills(evidence: Evidence, growth: Grown) -> bool:
-    """Whether the memory that is kept will be a considerable part of the device's after `AHEAD` steps."""
+def _fills(evidence: Evidence, growth: RunGrowth) -> bool:
+    """Whether the memory that is kept will be a considerable part of the device's after `STEPS_AHEAD` steps."""
     memory = evidence.profile.memory
     if growth.filling is None or memory is None or memory.capacity_bytes is None:
         return False
-    return growth.filling.rate * AHEAD >= LEAST_SHARE * memory.capacity_bytes
+    return growth.filling.rate * STEPS_AHEAD >= LEAST_STEP_SHARE * memory.capacity_bytes
 
 
-def _vanishing(evidence: Evidence, growth: Grown) -> tuple[Vanishing | None, float]:
+def _vanishing(evidence: Evidence, growth: RunGrowth) -> tuple[Vanishing | None, float]:
     """(what the growth costs now, by how many ns each step is longer than the one before)."""
     parts = [(rising.calls, rising.low, rising.high, rising.a_step) for rising in growth.rising]
     if growth.turns is not None:
@@ -136,13 +136,13 @@ def _vanishing(evidence: Evidence, growth: Grown) -> tuple[Vanishing | None, flo
     return now, more.device_ns + more.idle_ns
 
 
-def _certainty(growth: Grown) -> Certainty:
+def _certainty(growth: RunGrowth) -> Certainty:
     if growth.kept or any(rising.seen for rising in growth.rising):
         return "high"
     return "medium" if growth.turns is not None else "low"
 
 
-def _places(evidence: Evidence, growth: Grown) -> list[Place]:
+def _places(evidence: Evidence, growth: RunGrowth) -> list[Place]:
     count = evidence.steps.count
     places = [
         Place(
@@ -164,8 +164,8 @@ def _places(evidence: Evidence, growth: Grown) -> list[Place]:
     return [*places, *(place for place in held if place.source not in sources)]
 
 
-def _facts(evidence: Evidence, growth: Grown) -> list[str]:
-    facts = [_of_calls(rising) for rising in growth.rising[:MOST_PLACES]]
+def _facts(evidence: Evidence, growth: RunGrowth) -> list[str]:
+    facts = [_of_calls(rising) for rising in growth.rising[:PLACES_SHOWN]]
     if growth.nodes is not None:
         rate, now = units.things(growth.nodes.rate, "autograd node"), units.count(growth.nodes.now)
         held = f": held by the result of {_operations(growth)}" if growth.results else ""
@@ -186,30 +186,30 @@ def _facts(evidence: Evidence, growth: Grown) -> list[str]:
     return facts
 
 
-def _operations(growth: Grown) -> str:
+def _operations(growth: RunGrowth) -> str:
     """The operations whose results are kept, with their lines."""
     return ", ".join(
-        dict.fromkeys(f"{short_op(result.op)} ({result.source})" for result in growth.results[:MOST_PLACES])
+        dict.fromkeys(f"{short_op(result.op)} ({result.source})" for result in growth.results[:PLACES_SHOWN])
     )
 
 
-def _of_calls(rising: Rising) -> str:
+def _of_calls(rising: RisingOperation) -> str:
     source = f" ({rising.source})" if rising.source else ""
     what = "call" if rising.counted else "element"
-    ahead = units.count(rising.last + rising.rate * AHEAD)
+    ahead = units.count(rising.last + rising.rate * STEPS_AHEAD)
     return (
         f"{short_op(rising.op)}{source}: {units.things(rising.rate, what)} more in each step, "
-        f"{units.count(rising.last)} in the last recorded one; after {AHEAD:,} more steps {ahead}"
+        f"{units.count(rising.last)} in the last recorded one; after {STEPS_AHEAD:,} more steps {ahead}"
     )
 
 
-def _ahead(evidence: Evidence, growth: Grown, a_step: float) -> list[str]:
+def _ahead(evidence: Evidence, growth: RunGrowth, a_step: float) -> list[str]:
     facts = []
     if a_step > 0:
-        now, then = units.duration(evidence.wall_ns), units.duration(evidence.wall_ns + a_step * AHEAD)
+        now, then = units.duration(evidence.wall_ns), units.duration(evidence.wall_ns + a_step * STEPS_AHEAD)
         facts.append(
-            f"each step takes {units.duration(a_step)} more than the one before: {now} now, {then} after {AHEAD:,} "
-            "more steps at this rate"
+            f"each step takes {units.duration(a_step)} more than the one before: {now} now, {then} after "
+            f"{STEPS_AHEAD:,} more steps at this rate"
         )
     if growth.bytes is not None and growth.filling is None and (growth.kept or growth.rising):
         facts.append(_memory(evidence, growth.bytes))
@@ -225,7 +225,7 @@ def _memory(evidence: Evidence, held: Holding) -> str:
     rate, now = held.rate, held.now
     text = (
         f"tensors hold {units.bytes_(rate)} more after each step, {units.bytes_(now)} when the profile ended: "
-        f"{units.bytes_(now + rate * AHEAD)} after {AHEAD:,} more"
+        f"{units.bytes_(now + rate * STEPS_AHEAD)} after {STEPS_AHEAD:,} more"
     )
     memory = evidence.profile.memory
     if memory is None or memory.capacity_bytes is None:

@@ -49,9 +49,9 @@ from collections import Counter
 import numpy as np
 
 from gobrrr import units
-from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON_CAUSE
 from gobrrr.analysis.detect.unused_graph import recorded_in_vain
-from gobrrr.analysis.findings.claims import F8, Found, of_calls, of_gaps
+from gobrrr.analysis.findings.claims import F8, ClaimedFinding, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of, step_saving
 from gobrrr.analysis.host.program import program_of
@@ -63,17 +63,17 @@ from gobrrr.model.tree import outermost
 CODE = "R05"
 TITLE = "an autograd graph that no backward pass uses"
 
-LEAST, MOST = 0.3, 2.5
+NODE_LEAST, NODE_MOST = 0.3, 2.5
 """The cost of making and freeing a node, as a multiple of an addition of one element without it (1.65 us). A chain of
 200 additions of one element took 0.31; a network of 24 times LayerNorm, Linear and GELU on [4, 64], whose parameters
 have nodes of their own, 2.4 (torch 2.13, one thread of an AMD EPYC)."""
 
-FRESH = 1.0
+NEW_MEMORY_BYTE_NS = 1.0
 """Ns that writing a byte takes longer in new memory than in memory that was used before. Measured with products of 4
 to 64 MB that are kept, and the same into one tensor (a virtual machine on an AMD EPYC; 0.9 to 1.2)."""
 
 
-def check(evidence: Evidence) -> Found | NotChecked | None:
+def check(evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     """Nodes that autograd makes without a backward pass, and their cost."""
     recorded = recorded_in_vain(evidence)
     if recorded is None:
@@ -84,9 +84,9 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
     count = evidence.steps.count
     nodes = float(recorded.nodes.sum()) / count
     gaps, _ = launching(evidence)
-    idle = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(float)
+    idle = evidence.budget.gaps.of(LAUNCHING, PYTHON_CAUSE)[gaps].astype(float)
     whole = float(idle.sum()) / count
-    low, high = (min(times * nodes * dispatch_ns, whole) for times in (LEAST, MOST))
+    low, high = (min(times * nodes * dispatch_ns, whole) for times in (NODE_LEAST, NODE_MOST))
     part = idle / (whole * count) if whole else idle
     least, most = path_of(evidence).host_saving(low, high)
     calls, fresh = _in_new_memory(evidence, recorded.rows)
@@ -97,7 +97,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
         TITLE,
         where=[_place(evidence, recorded.rows)],
         at_stake=(least, most + step_saving(evidence, calls, none, fresh)[1]),
-        claim=of_gaps(evidence, gaps, high * count * part, low * count * part, causes=(LAUNCHING, PYTHON))
+        claim=of_gaps(evidence, gaps, high * count * part, low * count * part, causes=(LAUNCHING, PYTHON_CAUSE))
         + of_calls(calls, none, fresh),
         certainty="medium",
         treatments=["inference-mode"],
@@ -105,7 +105,7 @@ def check(evidence: Evidence) -> Found | NotChecked | None:
             f"autograd makes {units.a_step(nodes, 'node')}, and no step has a backward pass",
             *([_fresh_fact(float(fresh.sum()) / count)] if fresh.any() else []),
             f"an operation on one element takes {units.duration(dispatch_ns)} on this host; a node takes "
-            f"{LEAST:g} to {MOST:g} times that",
+            f"{NODE_LEAST:g} to {NODE_MOST:g} times that",
         ],
     )
 
@@ -123,7 +123,7 @@ def _in_new_memory(evidence: Evidence, rows: I8) -> tuple[I8, F8]:
     calls = np.flatnonzero((op >= 0) & (around[np.maximum(op, 0)] >= 0))
     written = np.array([evidence.group_of(call).work.bytes_written or 0.0 for call in calls.tolist()])
     above = np.nan_to_num(evidence.calls.ns[calls] - evidence.calls.floor_ns[calls])
-    return calls, np.clip(FRESH * written, 0.0, np.maximum(above, 0.0))
+    return calls, np.clip(NEW_MEMORY_BYTE_NS * written, 0.0, np.maximum(above, 0.0))
 
 
 def _place(evidence: Evidence, rows: I8) -> Place:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON
-from gobrrr.analysis.findings.claims import F8, Claim, of_calls, of_gaps
+from gobrrr.analysis.budget.idle import LAUNCHING, PYTHON_CAUSE
+from gobrrr.analysis.findings.claims import F8, TimeClaim, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of, step_saving
 from gobrrr.conditions.common import launching
@@ -19,7 +19,7 @@ class Vanishing:
     """Nanoseconds of one step: `at_stake` on the wall, `device_ns` and `idle_ns` at the high end."""
 
     at_stake: tuple[float, float]
-    claim: Claim
+    claim: TimeClaim
     device_ns: float
     idle_ns: float
 
@@ -31,14 +31,15 @@ def vanishing(evidence: Evidence, calls: I8, low: F8, high: F8) -> Vanishing:
     gaps, behind = launching(evidence)
     position = np.array([of_first.get(work, -1) for work in behind.tolist()], dtype=np.int64)
     gaps, position = gaps[position >= 0], position[position >= 0]
-    idle = evidence.budget.gaps.of(LAUNCHING, PYTHON)[gaps].astype(np.float64)
+    idle = evidence.budget.gaps.of(LAUNCHING, PYTHON_CAUSE)[gaps].astype(np.float64)
     idle_high, idle_low = (idle * np.minimum(part / ns, 1.0)[position] for part in (high, low))
     count = evidence.steps.count
     device = step_saving(evidence, calls, low, high)
     host = path_of(evidence).host_saving(float(idle_low.sum()) / count, float(idle_high.sum()) / count)
     return Vanishing(
         at_stake=(device[0] + host[0], device[1] + host[1]),
-        claim=of_calls(calls, low, high) + of_gaps(evidence, gaps, idle_high, idle_low, causes=(LAUNCHING, PYTHON)),
+        claim=of_calls(calls, low, high)
+        + of_gaps(evidence, gaps, idle_high, idle_low, causes=(LAUNCHING, PYTHON_CAUSE)),
         device_ns=float(high.sum()) / count,
         idle_ns=float(idle_high.sum()) / count,
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gobrrr.cost.registry import Uncounted
-from gobrrr.model.work import ITEM_BYTES, Argument, OpCall, Scalar, Tensor, TensorList
+from gobrrr.model.work import DTYPE_BYTES, Argument, OpCall, Scalar, Tensor, TensorList
 
 DTYPE_CODES: dict[int, str] = {
     0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
@@ -125,4 +125,4 @@ def dtype(call: OpCall, index: int) -> str | None:
     if code is not None:
         return DTYPE_CODES.get(code)
     name = text(call, index).removeprefix("torch.")
-    return name if name in ITEM_BYTES else None
+    return name if name in DTYPE_BYTES else None

@@ -29,7 +29,7 @@ _VECTOR_ARCHITECTURE = re.compile(r"fmha_cutlass[FB]_\w*_sm(50|70|75)")
 ROWS_BYTES = 4  # the log-sum-exp, float32, one a query row and head
 
 
-class Places(NamedTuple):
+class AttentionSchema(NamedTuple):
     """A schema: `layout` is the order of dimensions; the others are positions, -1 where the schema has none."""
 
     layout: Literal["bhsd", "bshd"]
@@ -43,36 +43,46 @@ class Places(NamedTuple):
 
 
 # By operation, from its schema.
-_PLACES: dict[str, Places] = {
-    "aten::scaled_dot_product_attention": Places("bhsd", 5, bias=3),
-    "aten::_scaled_dot_product_flash_attention": Places("bhsd", 4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": Places("bhsd", 4, bias=5),
-    "aten::_scaled_dot_product_efficient_attention": Places("bhsd", 6, bias=3),
-    "aten::_scaled_dot_product_cudnn_attention": Places("bhsd", 6, bias=3),
-    "aten::_scaled_dot_product_fused_attention_overrideable": Places("bhsd", 5, bias=3),
-    "aten::_flash_attention_forward": Places("bshd", 8, lengths=3, bottom_right=True),
-    "aten::_flash_attention_forward_no_dropout_inplace": Places("bshd", 9, lengths=4, query=1, bottom_right=True),
-    "aten::_triton_scaled_dot_attention": Places("bhsd", -1),
-    "aten::_efficient_attention_forward": Places("bshd", 9, bias=3, lengths=4),
-    "aten::_cudnn_attention_forward": Places("bhsd", 10, bias=3, lengths=4),
-    "flash_attn::_flash_attn_forward": Places("bshd", 5, bottom_right=True),
-    "flash_attn::_flash_attn_varlen_forward": Places("bshd", 9, lengths=3, bottom_right=True),
-    "aten::_scaled_dot_product_flash_attention_backward": Places("bhsd", 11, query=1, backward=True, output=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Places("bhsd", 7, query=1, backward=True, output=4),
-    "aten::_scaled_dot_product_efficient_attention_backward": Places(
+_PLACES: dict[str, AttentionSchema] = {
+    "aten::scaled_dot_product_attention": AttentionSchema("bhsd", 5, bias=3),
+    "aten::_scaled_dot_product_flash_attention": AttentionSchema("bhsd", 4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": AttentionSchema("bhsd", 4, bias=5),
+    "aten::_scaled_dot_product_efficient_attention": AttentionSchema("bhsd", 6, bias=3),
+    "aten::_scaled_dot_product_cudnn_attention": AttentionSchema("bhsd", 6, bias=3),
+    "aten::_scaled_dot_product_fused_attention_overrideable": AttentionSchema("bhsd", 5, bias=3),
+    "aten::_flash_attention_forward": AttentionSchema("bshd", 8, lengths=3, bottom_right=True),
+    "aten::_flash_attention_forward_no_dropout_inplace": AttentionSchema(
+        "bshd", 9, lengths=4, query=1, bottom_right=True
+    ),
+    "aten::_triton_scaled_dot_attention": AttentionSchema("bhsd", -1),
+    "aten::_efficient_attention_forward": AttentionSchema("bshd", 9, bias=3, lengths=4),
+    "aten::_cudnn_attention_forward": AttentionSchema("bhsd", 10, bias=3, lengths=4),
+    "flash_attn::_flash_attn_forward": AttentionSchema("bshd", 5, bottom_right=True),
+    "flash_attn::_flash_attn_varlen_forward": AttentionSchema("bshd", 9, lengths=3, bottom_right=True),
+    "aten::_scaled_dot_product_flash_attention_backward": AttentionSchema("bhsd", 11, query=1, backward=True, output=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": AttentionSchema(
+        "bhsd", 7, query=1, backward=True, output=4
+    ),
+    "aten::_scaled_dot_product_efficient_attention_backward": AttentionSchema(
         "bhsd", 11, bias=4, query=1, backward=True, output=5
     ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": Places("bhsd", 14, bias=8, query=1, backward=True, output=4),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": Places(
+    "aten::_scaled_dot_product_cudnn_attention_backward": AttentionSchema(
+        "bhsd", 14, bias=8, query=1, backward=True, output=4
+    ),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": AttentionSchema(
         "bhsd", 13, bias=4, query=1, backward=True, output=6
     ),
-    "aten::_flash_attention_backward": Places(
+    "aten::_flash_attention_backward": AttentionSchema(
         "bshd", 11, lengths=6, query=1, backward=True, bottom_right=True, output=4
     ),
-    "aten::_efficient_attention_backward": Places("bshd", 14, bias=4, lengths=6, query=1, backward=True, output=5),
-    "aten::_cudnn_attention_backward": Places("bhsd", 14, bias=8, lengths=9, query=1, backward=True, output=4),
-    "flash_attn::_flash_attn_backward": Places("bshd", 11, query=1, backward=True, bottom_right=True, output=4),
-    "flash_attn::_flash_attn_varlen_backward": Places(
+    "aten::_efficient_attention_backward": AttentionSchema(
+        "bshd", 14, bias=4, lengths=6, query=1, backward=True, output=5
+    ),
+    "aten::_cudnn_attention_backward": AttentionSchema("bhsd", 14, bias=8, lengths=9, query=1, backward=True, output=4),
+    "flash_attn::_flash_attn_backward": AttentionSchema(
+        "bshd", 11, query=1, backward=True, bottom_right=True, output=4
+    ),
+    "flash_attn::_flash_attn_varlen_backward": AttentionSchema(
         "bshd", 15, lengths=9, query=1, backward=True, bottom_right=True, output=4
     ),
 }
@@ -105,7 +115,7 @@ def pairs(queries: int, keys: int, *, causal: bool, bottom_right: bool = False) 
     return ramp * start + ramp * (ramp - 1) // 2 + full * keys
 
 
-def _sizes(call: OpCall, places: Places) -> Sizes:
+def _sizes(call: OpCall, places: AttentionSchema) -> Sizes:
     query, key, value = (tensor(call, places.query + offset) for offset in range(3))
     ranks = {len(query.shape), len(key.shape), len(value.shape)}
     if ranks == {3}:
@@ -121,7 +131,7 @@ def _sizes(call: OpCall, places: Places) -> Sizes:
     )
 
 
-def _packed(call: OpCall, places: Places, query: Tensor, key: Tensor, value: Tensor) -> Sizes:
+def _packed(call: OpCall, places: AttentionSchema, query: Tensor, key: Tensor, value: Tensor) -> Sizes:
     """Sequences laid end to end, (tokens, heads, head size): equal lengths give the fewest pairs."""
     lengths = maybe_tensor(call, places.lengths)
     if lengths is None:
@@ -135,7 +145,7 @@ def _packed(call: OpCall, places: Places, query: Tensor, key: Tensor, value: Ten
     )
 
 
-def _is_causal(call: OpCall, places: Places) -> bool | None:
+def _is_causal(call: OpCall, places: AttentionSchema) -> bool | None:
     if call.name == "aten::_scaled_dot_product_flash_attention" and len(call.inputs) == 10:
         return flag(call, 7)  # the overload with three scales of quantized inputs before it
     if places.causal < 0 or places.causal >= len(call.inputs):
@@ -145,7 +155,7 @@ def _is_causal(call: OpCall, places: Places) -> bool | None:
     return recorded if recorded is not None else (custom > 0 if custom is not None else None)
 
 
-def _count(call: OpCall, places: Places) -> Work:
+def _count(call: OpCall, places: AttentionSchema) -> Work:
     sizes, causal = _sizes(call, places), _is_causal(call, places)
     each = pairs(sizes.queries, sizes.keys, causal=bool(causal), bottom_right=places.bottom_right)
     total = sizes.batch * sizes.heads * each
@@ -191,7 +201,7 @@ def products(call: OpCall) -> int:
     return TF32_PRODUCTS
 
 
-def _traffic(call: OpCall, places: Places, sizes: Sizes) -> tuple[float, float]:
+def _traffic(call: OpCall, places: AttentionSchema, sizes: Sizes) -> tuple[float, float]:
     query, key, value = (tensor(call, places.query + offset) for offset in range(3))
     rows = sizes.batch * sizes.heads * sizes.queries
     result = write_bytes((*query.shape[:-1], value.shape[-1]), query.dtype)
@@ -203,7 +213,7 @@ def _traffic(call: OpCall, places: Places, sizes: Sizes) -> tuple[float, float]:
     return read + read_bytes(tensor(call, 0)) + result + rows * ROWS_BYTES, gradients
 
 
-def _bias_gradient(call: OpCall, places: Places) -> float:
+def _bias_gradient(call: OpCall, places: AttentionSchema) -> float:
     """Bytes of the bias's gradient, which only the memory-efficient kernels write: for every sequence and head."""
     bias = maybe_tensor(call, places.bias)
     wanted = (flags(call, 10) or ())[3:4] if call.name.startswith("aten::_scaled") else (flag(call, 16),)
@@ -217,7 +227,7 @@ def _bias_gradient(call: OpCall, places: Places) -> float:
 )
 def _math(call: OpCall) -> Work:
     """Unfused: the whole square is computed, causal or not, and the scores go through memory."""
-    places = Places("bhsd", causal=-1, bias=3)
+    places = AttentionSchema("bhsd", causal=-1, bias=3)
     sizes = _sizes(call, places)
     scores = sizes.batch * sizes.heads * sizes.queries * sizes.keys
     read, written = _traffic(call, places, sizes)
@@ -282,7 +292,7 @@ def _encoder_layer(call: OpCall) -> Work:
 def _flex(call: OpCall) -> Work:
     """(query, key, value, ...): which blocks the mask skips is in the block mask's indices, not in its shapes."""
     backward = call.name.endswith("backward")
-    places = Places("bhsd", -1, backward=backward, output=3 if backward else -1)
+    places = AttentionSchema("bhsd", -1, backward=backward, output=3 if backward else -1)
     sizes = _sizes(call, places)
     scores = FMA_FLOP * sizes.batch * sizes.heads * sizes.queries * sizes.keys
     once, over_values = scores * sizes.head, scores * sizes.value_head
@@ -320,7 +330,7 @@ def _paged_prefill(call: OpCall) -> Work:
     )
 
 
-def _bound(places: Places) -> Rule:
+def _bound(places: AttentionSchema) -> Rule:
     def count(call: OpCall) -> Work:
         return _count(call, places)
 

@@ -23,21 +23,21 @@ DIRTY, MIXED = 0.44, 0.76  # of the cache: written lines left at the end, at mos
 READ_SHARE = 0.5  # of the cache: what a kernel that writes as much as it reads leaves to the reads
 
 
-class Kernel(NamedTuple):
+class KernelTraffic(NamedTuple):
     """Bytes that one kernel reads from DRAM and that it writes, the cache's part included."""
 
     read: float
     written: float
 
 
-class Machine(NamedTuple):
+class CacheModel(NamedTuple):
     """What the model needs of a device."""
 
     cache_bytes: float
     processors: int
 
 
-Plan = tuple[list[Kernel], str]
+TrafficPlan = tuple[list[KernelTraffic], str]
 
 
 def kept(between: float, cache_bytes: float) -> float:
@@ -47,7 +47,7 @@ def kept(between: float, cache_bytes: float) -> float:
     return min(1.0, max(0.0, (KEPT_NONE - between / cache_bytes) / (KEPT_NONE - KEPT_ALL)))
 
 
-def left(kernel: Kernel, cache_bytes: float) -> float:
+def left(kernel: KernelTraffic, cache_bytes: float) -> float:
     """Written bytes that are still in the cache when the kernel ends."""
     moved = kernel.read + kernel.written
     share = kernel.written / moved if moved > 0 else 0.0

@@ -23,7 +23,7 @@ _VECTOR_KERNEL = re.compile(r"depthwise|2d_c1_k1|grouped_direct|simt", re.IGNORE
 """What kernels on the matrix units and on the vector units are called."""
 
 
-class Places(NamedTuple):
+class ConvolutionSchema(NamedTuple):
     """Positions of a schema's arguments; -1: the schema has none."""
 
     bias: int
@@ -38,42 +38,42 @@ class Places(NamedTuple):
 
 
 # By operation, from its schema.
-_FORWARD: dict[str, Places] = {
-    "aten::convolution": Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::convolution_overrideable": Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::_convolution": Places(2, 3, 4, 5, 8, 6, 7),
-    "aten::conv1d": Places(2, 3, 4, 5, 6),
-    "aten::conv2d": Places(2, 3, 4, 5, 6),
-    "aten::conv3d": Places(2, 3, 4, 5, 6),
-    "aten::conv_transpose1d": Places(2, 3, 4, 7, 6, -1, 5, True),
-    "aten::conv_transpose2d": Places(2, 3, 4, 7, 6, -1, 5, True),
-    "aten::conv_transpose3d": Places(2, 3, 4, 7, 6, -1, 5, True),
-    "aten::cudnn_convolution": Places(-1, 3, 2, 4, 5),
-    "aten::cudnn_convolution_transpose": Places(-1, 4, 2, 5, 6, -1, 3, True),
-    "aten::cudnn_convolution_relu": Places(2, 3, 4, 5, 6),
-    "aten::cudnn_convolution_add_relu": Places(4, 5, 6, 7, 8, added=2),
-    "aten::miopen_convolution": Places(2, 4, 3, 5, 6),
-    "aten::miopen_convolution_transpose": Places(2, 5, 3, 6, 7, -1, 4, True),
-    "aten::miopen_depthwise_convolution": Places(2, 4, 3, 5, 6),
-    "aten::miopen_convolution_relu": Places(2, 3, 4, 5, 6),
-    "aten::miopen_convolution_add_relu": Places(4, 5, 6, 7, 8, added=2),
-    "aten::mkldnn_convolution": Places(2, 4, 3, 5, 6),
-    "aten::_convolution_mode": Places(2, 3, 4, 5, 6),
-    "aten::_mps_convolution": Places(2, 4, 3, 5, 6),
-    "aten::_mps_convolution_transpose": Places(-1, 4, 2, 5, 6, -1, 3, True),
-    "aten::_nnpack_spatial_convolution": Places(2, 4, 3, -1, -1),
-    "aten::slow_conv_transpose2d": Places(3, 4, 5, 7, -1, -1, 6, True),
-    "aten::slow_conv_transpose3d": Places(3, 4, 5, 7, -1, -1, 6, True),
-    "mkldnn::_convolution_pointwise": Places(2, 4, 3, 5, 6),
-    "mkldnn::_convolution_transpose_pointwise": Places(2, 5, 3, 6, 7, -1, 4, True),
-    "aten::thnn_conv2d": Places(3, 4, 5, -1, -1),
-    "aten::_slow_conv2d_forward": Places(3, 4, 5, -1, -1),
-    "aten::slow_conv3d": Places(3, 4, 5, -1, -1),
-    "aten::slow_conv3d_forward": Places(3, 4, 5, -1, -1),
-    "aten::slow_conv_dilated2d": Places(3, 4, 5, 6, -1),
-    "aten::slow_conv_dilated3d": Places(3, 4, 5, 6, -1),
-    "aten::_conv_depthwise2d": Places(3, 4, 5, 6, -1),
-    "aten::conv_depthwise3d": Places(3, 4, 5, 6, -1),
+_FORWARD: dict[str, ConvolutionSchema] = {
+    "aten::convolution": ConvolutionSchema(2, 3, 4, 5, 8, 6, 7),
+    "aten::convolution_overrideable": ConvolutionSchema(2, 3, 4, 5, 8, 6, 7),
+    "aten::_convolution": ConvolutionSchema(2, 3, 4, 5, 8, 6, 7),
+    "aten::conv1d": ConvolutionSchema(2, 3, 4, 5, 6),
+    "aten::conv2d": ConvolutionSchema(2, 3, 4, 5, 6),
+    "aten::conv3d": ConvolutionSchema(2, 3, 4, 5, 6),
+    "aten::conv_transpose1d": ConvolutionSchema(2, 3, 4, 7, 6, -1, 5, True),
+    "aten::conv_transpose2d": ConvolutionSchema(2, 3, 4, 7, 6, -1, 5, True),
+    "aten::conv_transpose3d": ConvolutionSchema(2, 3, 4, 7, 6, -1, 5, True),
+    "aten::cudnn_convolution": ConvolutionSchema(-1, 3, 2, 4, 5),
+    "aten::cudnn_convolution_transpose": ConvolutionSchema(-1, 4, 2, 5, 6, -1, 3, True),
+    "aten::cudnn_convolution_relu": ConvolutionSchema(2, 3, 4, 5, 6),
+    "aten::cudnn_convolution_add_relu": ConvolutionSchema(4, 5, 6, 7, 8, added=2),
+    "aten::miopen_convolution": ConvolutionSchema(2, 4, 3, 5, 6),
+    "aten::miopen_convolution_transpose": ConvolutionSchema(2, 5, 3, 6, 7, -1, 4, True),
+    "aten::miopen_depthwise_convolution": ConvolutionSchema(2, 4, 3, 5, 6),
+    "aten::miopen_convolution_relu": ConvolutionSchema(2, 3, 4, 5, 6),
+    "aten::miopen_convolution_add_relu": ConvolutionSchema(4, 5, 6, 7, 8, added=2),
+    "aten::mkldnn_convolution": ConvolutionSchema(2, 4, 3, 5, 6),
+    "aten::_convolution_mode": ConvolutionSchema(2, 3, 4, 5, 6),
+    "aten::_mps_convolution": ConvolutionSchema(2, 4, 3, 5, 6),
+    "aten::_mps_convolution_transpose": ConvolutionSchema(-1, 4, 2, 5, 6, -1, 3, True),
+    "aten::_nnpack_spatial_convolution": ConvolutionSchema(2, 4, 3, -1, -1),
+    "aten::slow_conv_transpose2d": ConvolutionSchema(3, 4, 5, 7, -1, -1, 6, True),
+    "aten::slow_conv_transpose3d": ConvolutionSchema(3, 4, 5, 7, -1, -1, 6, True),
+    "mkldnn::_convolution_pointwise": ConvolutionSchema(2, 4, 3, 5, 6),
+    "mkldnn::_convolution_transpose_pointwise": ConvolutionSchema(2, 5, 3, 6, 7, -1, 4, True),
+    "aten::thnn_conv2d": ConvolutionSchema(3, 4, 5, -1, -1),
+    "aten::_slow_conv2d_forward": ConvolutionSchema(3, 4, 5, -1, -1),
+    "aten::slow_conv3d": ConvolutionSchema(3, 4, 5, -1, -1),
+    "aten::slow_conv3d_forward": ConvolutionSchema(3, 4, 5, -1, -1),
+    "aten::slow_conv_dilated2d": ConvolutionSchema(3, 4, 5, 6, -1),
+    "aten::slow_conv_dilated3d": ConvolutionSchema(3, 4, 5, 6, -1),
+    "aten::_conv_depthwise2d": ConvolutionSchema(3, 4, 5, 6, -1),
+    "aten::conv_depthwise3d": ConvolutionSchema(3, 4, 5, 6, -1),
 }
 
 
@@ -111,7 +111,7 @@ def _spread(values: Sequence[int], rank: int) -> tuple[int, ...]:
     raise Uncounted("stride, padding and dilation don't fit the convolution's rank")
 
 
-def _forward(call: OpCall, places: Places) -> Work:
+def _forward(call: OpCall, places: ConvolutionSchema) -> Work:
     given, weight = _batched(tensor(call, 0), tensor(call, 1)), tensor(call, 1)
     transposed = places.always_transposed or (places.transposed >= 0 and bool(flag(call, places.transposed)))
     groups = _groups(call, places, given, weight, transposed)
@@ -165,7 +165,7 @@ def _batched(given: Tensor, weight: Tensor) -> Tensor:
     raise Uncounted("a convolution whose input and weight don't fit")
 
 
-def _groups(call: OpCall, places: Places, given: Tensor, weight: Tensor, transposed: bool) -> int:
+def _groups(call: OpCall, places: ConvolutionSchema, given: Tensor, weight: Tensor, transposed: bool) -> int:
     recorded = integer(call, places.groups) if places.groups >= 0 else None
     if recorded:
         return recorded
@@ -181,7 +181,7 @@ def _setting(call: OpCall, place: int, default: int) -> tuple[int, ...]:
     return values
 
 
-def _padding(call: OpCall, places: Places, weight: Tensor) -> tuple[int, ...]:
+def _padding(call: OpCall, places: ConvolutionSchema, weight: Tensor) -> tuple[int, ...]:
     named = text(call, places.padding).strip("\"'")
     if named == "valid":
         return (0,)
@@ -318,7 +318,7 @@ def _backward_weight(call: OpCall) -> Work:
     )
 
 
-def _bound(places: Places) -> Rule:
+def _bound(places: ConvolutionSchema) -> Rule:
     def count(call: OpCall) -> Work:
         return _forward(call, places)
 

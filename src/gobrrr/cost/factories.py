@@ -11,7 +11,7 @@ from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Scalar, Work
 
-DEFAULT = "float32"
+DEFAULT_TYPE = "float32"
 """torch's default type."""
 
 
@@ -42,7 +42,7 @@ def _filled(call: OpCall) -> Work:
         kind = tensor(call, 0).dtype
     if kind is None and fills:
         kind = promote([argument(call, 1) or Scalar("")])  # the value's own type
-    return copy(read=0.0, written=write_bytes(shape, kind or DEFAULT))
+    return copy(read=0.0, written=write_bytes(shape, kind or DEFAULT_TYPE))
 
 
 @rule("aten::_new_zeros_with_same_feature_meta", family="movement")
@@ -56,7 +56,7 @@ def _scalar(call: OpCall) -> Work:
     if not call.inputs:
         raise Uncounted("the value is not recorded")
     kind = dtype(call, 1) or promote([argument(call, 0) or Scalar("")])
-    return copy(read=0.0, written=write_bytes((), kind or DEFAULT))
+    return copy(read=0.0, written=write_bytes((), kind or DEFAULT_TYPE))
 
 
 @rule("aten::eye", "aten::randperm", family="movement")
@@ -72,7 +72,7 @@ def _square(call: OpCall) -> Work:
         return copy(read=0.0, written=write_bytes((rows,), dtype(call, 1) or "int64"))
     two_sizes = columns is not None and len(call.inputs) in (2, 6)  # eye(n) has 5 arguments, eye(n, m) has 6
     shape = (rows, columns if two_sizes and columns is not None else rows)
-    return copy(read=0.0, written=write_bytes(shape, dtype(call, 2 if two_sizes else 1) or DEFAULT))
+    return copy(read=0.0, written=write_bytes(shape, dtype(call, 2 if two_sizes else 1) or DEFAULT_TYPE))
 
 
 def _handed(call: OpCall) -> float | None:
@@ -113,7 +113,7 @@ def _linspace(call: OpCall) -> Work:
     steps = integer(call, 2)
     if steps is None and made is None:
         raise Uncounted("the number of steps is not recorded")
-    kind = dtype(call, 3 if call.name == "aten::linspace" else 4) or DEFAULT
+    kind = dtype(call, 3 if call.name == "aten::linspace" else 4) or DEFAULT_TYPE
     return copy(read=0.0, written=made if made is not None else write_bytes((steps or 0,), kind))
 
 
@@ -142,9 +142,14 @@ def _window(call: OpCall) -> Work:
     length, made = integer(call, 0), made_bytes(call)
     if length is None:
         raise Uncounted("the length is not recorded")
-    written = write_bytes((length,), DEFAULT) if made is None else made
+    written = write_bytes((length,), DEFAULT_TYPE) if made is None else made
     return vector(
-        flop=length, dtype=DEFAULT, read=0.0, written=written, count="bounded", note="its pointwise steps count once"
+        flop=length,
+        dtype=DEFAULT_TYPE,
+        read=0.0,
+        written=written,
+        count="bounded",
+        note="its pointwise steps count once",
     )
 
 
@@ -155,7 +160,9 @@ def _drawn(call: OpCall) -> Work:
     shape = None if place is None else integers(call, place)
     if shape is None or place is None:
         raise Uncounted("the size is not recorded")
-    kind = dtype(call, place + 1) or dtype(call, place + 2) or ("int64" if call.name == "aten::randint" else DEFAULT)
+    kind = (
+        dtype(call, place + 1) or dtype(call, place + 2) or ("int64" if call.name == "aten::randint" else DEFAULT_TYPE)
+    )
     return _random_numbers(shape, kind)
 
 
@@ -205,7 +212,7 @@ def _normal(call: OpCall) -> Work:
         shape = integers(call, 2)
         if shape is None:
             raise Uncounted("the size is not recorded")
-        return _random_numbers(shape, dtype(call, 4) or DEFAULT)
+        return _random_numbers(shape, dtype(call, 4) or DEFAULT_TYPE)
     target = max(given, key=lambda candidate: numel(candidate.shape))
     flop = 3 * numel(target.shape)  # draw, scale, shift
     kind = floating(target.dtype)

@@ -40,7 +40,7 @@ _UNITS = {
 }  # fmt: skip
 """The matrix unit of an element type, where the type alone decides."""
 
-ON_CPU = "CPU "
+CPU_KERNEL_PREFIX = "CPU "
 """How the live door names what an operation computes on the host's own processor."""
 
 
@@ -66,7 +66,7 @@ def matrix_unit(dtype: str, kernels: tuple[str, ...]) -> Unit:
 def _float32_unit(kernels: tuple[str, ...]) -> Unit:
     if any(_TF32.search(name) for name in kernels):
         return Unit("tf32", by_name=True)
-    if kernels and all(name.startswith(ON_CPU) for name in kernels):
+    if kernels and all(name.startswith(CPU_KERNEL_PREFIX) for name in kernels):
         return Unit("float32")
     if any(_VECTOR32.search(name) or _ROCM_VECTOR32.search(name) for name in kernels):
         return Unit("float32", by_name=True)

@@ -8,7 +8,7 @@ from gobrrr.cost.dtypes import promote
 from gobrrr.cost.kernels import copy_direction
 from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import numel, read_bytes, write_bytes
-from gobrrr.model.work import ITEM_BYTES, OpCall, Work
+from gobrrr.model.work import DTYPE_BYTES, OpCall, Work
 
 
 def by_events(call: OpCall) -> Work | None:
@@ -85,7 +85,7 @@ def _item(call: OpCall) -> Work:
     given = maybe_tensor(call, 0)
     if given is None or not given.dtype:
         note = "the element's type is not recorded: at most the widest one's bytes"
-        size = max(ITEM_BYTES.values())
+        size = max(DTYPE_BYTES.values())
         return Work(count="bounded", vector_flop=0.0, bytes_read=size, bytes_written=0.0, link="host", note=note)
     size = write_bytes((), given.dtype)
     return Work(count="exact", vector_flop=0.0, bytes_read=size, bytes_written=0.0, link="host")

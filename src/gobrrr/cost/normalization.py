@@ -12,7 +12,7 @@ from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import item_bytes, numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Tensor, Work
 
-FORWARD_FLOP = 8
+NORM_FLOP = 8
 RMS_FLOP = 4
 BACKWARD_FACTOR = 2
 """FLOP an element, and the backward pass over the forward pass: see above."""
@@ -32,7 +32,7 @@ def _layer_norm(call: OpCall) -> Work:
     count = numel(given.shape)
     read = read_bytes(given, maybe_tensor(call, 2), maybe_tensor(call, 3))
     written = write_bytes(given.shape, given.dtype) + 2 * STATISTIC_BYTES * rows
-    return vector(flop=FORWARD_FLOP * count, dtype=given.dtype, read=read, written=written)
+    return vector(flop=NORM_FLOP * count, dtype=given.dtype, read=read, written=written)
 
 
 @rule("aten::_fused_rms_norm", "aten::rms_norm", family="normalization")
@@ -51,7 +51,7 @@ def _layer_norm_backward(call: OpCall) -> Work:
     grad, given = tensor(call, 0), tensor(call, 1)
     statistics = (maybe_tensor(call, 3), maybe_tensor(call, 4))
     affine = (maybe_tensor(call, 5), maybe_tensor(call, 6))
-    return _row_backward(grad, given, statistics, affine, flags(call, 7), FORWARD_FLOP)
+    return _row_backward(grad, given, statistics, affine, flags(call, 7), NORM_FLOP)
 
 
 @rule("aten::_fused_rms_norm_backward", family="normalization")
@@ -114,7 +114,7 @@ def _channel_norm(call: OpCall, given: Tensor, training: bool | None) -> Work:
     # Training keeps the mean and 1/std for the backward pass and updates the running statistics.
     kept = 2 * STATISTIC_BYTES * channels + read_bytes(*parameters[2:]) if training else 0.0
     return vector(
-        flop=(FORWARD_FLOP if training is not False else RMS_FLOP) * numel(given.shape),
+        flop=(NORM_FLOP if training is not False else RMS_FLOP) * numel(given.shape),
         dtype=given.dtype,
         read=passes * read_bytes(given) + read_bytes(*parameters),
         written=write_bytes(given.shape, given.dtype) + kept,
@@ -147,7 +147,7 @@ def _channel_backward(
     passes = 1 if _reads_once(call) else int(reduces) + int(wanted[0])
     channels = first.shape[1] if len(first.shape) > 1 else numel(first.shape)
     return vector(
-        flop=BACKWARD_FACTOR * FORWARD_FLOP * numel(first.shape),
+        flop=BACKWARD_FACTOR * NORM_FLOP * numel(first.shape),
         dtype=first.dtype,
         read=passes * read_bytes(first, second) + read_bytes(*(maybe_tensor(call, place) for place in range(2, 7))),
         written=wanted[0] * write_bytes(first.shape, first.dtype) + sum(wanted[1:]) * channels * STATISTIC_BYTES,
@@ -178,7 +178,7 @@ def _batch_norm_backward_reduce(call: OpCall) -> Work:
 def _batch_norm_backward_elemt(call: OpCall) -> Work:
     grad, given = tensor(call, 0), tensor(call, 1)
     return vector(
-        flop=FORWARD_FLOP * numel(given.shape),
+        flop=NORM_FLOP * numel(given.shape),
         dtype=given.dtype,
         read=read_bytes(grad, given),
         written=write_bytes(given.shape, given.dtype),
@@ -193,7 +193,7 @@ def _group_norm(call: OpCall) -> Work:
     # Mean and 1/std of each sample's groups.
     kept = 2 * STATISTIC_BYTES * max(0, (integer(call, 3) or 0) * (integer(call, 6) or 0)) if not composite else 0.0
     return vector(
-        flop=FORWARD_FLOP * numel(given.shape),
+        flop=NORM_FLOP * numel(given.shape),
         dtype=given.dtype,
         read=2 * read_bytes(given) + read_bytes(*affine),
         written=write_bytes(given.shape, given.dtype) + kept,
@@ -219,7 +219,7 @@ def _gather_statistics(call: OpCall) -> Work:
     channels = means.shape[-1] if means.shape else 1
     written = 2 * STATISTIC_BYTES * channels + read_bytes(maybe_tensor(call, 3), maybe_tensor(call, 4))
     return vector(
-        flop=FORWARD_FLOP * numel(means.shape), dtype=means.dtype, read=read_bytes(means, deviations), written=written
+        flop=NORM_FLOP * numel(means.shape), dtype=means.dtype, read=read_bytes(means, deviations), written=written
     )
 
 
@@ -250,7 +250,7 @@ def _group_norm_backward(call: OpCall) -> Work:
     passes = 1 + int(mask[0])
     parameters = sum(mask[1:]) * (numel(weight.shape) * item_bytes(weight.dtype) if weight is not None else 0.0)
     return vector(
-        flop=BACKWARD_FACTOR * FORWARD_FLOP * numel(given.shape),
+        flop=BACKWARD_FACTOR * NORM_FLOP * numel(given.shape),
         dtype=given.dtype,
         read=passes * read_bytes(grad, given) + read_bytes(weight),
         written=mask[0] * write_bytes(given.shape, given.dtype) + parameters,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.model.work import ITEM_BYTES, Argument, Scalar, Tensor, TensorList
+from gobrrr.model.work import DTYPE_BYTES, Argument, Scalar, Tensor, TensorList
 
 _SPELLINGS: dict[str, str] = {
     "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "int": "int32",
@@ -18,7 +18,7 @@ _SPELLINGS: dict[str, str] = {
     "complex<float>": "complex64", "complexfloat": "complex64", "complex<double>": "complex128",
     "complexdouble": "complex128", "__nv_bfloat16": "bfloat16", "__half": "float16", "at::half": "float16",
 }  # fmt: skip
-MOST_ELEMENTS = 2**63 - 1
+LARGEST_TENSOR_ELEMENTS = 2**63 - 1
 """Torch counts elements in 64 bits with a sign."""
 _NOT_TENSORS = ("scalar", "scalarlist", "genericlist", "string", "device", "none", "optional")
 """What the profiler calls arguments that are no tensors."""
@@ -31,7 +31,7 @@ def dtype_name(spelling: str) -> str:
         short = short.removeprefix(prefix)
     if short in _SPELLINGS:
         return _SPELLINGS[short]
-    return short if short in ITEM_BYTES else ""
+    return short if short in DTYPE_BYTES else ""
 
 
 def parse_inputs(
@@ -57,7 +57,7 @@ def _impossible(value: Argument) -> bool:
 
 def _possible(shape: tuple[int, ...]) -> bool:
     """torch keeps sizes and the number of elements in 64 bits with a sign."""
-    return all(0 <= size <= MOST_ELEMENTS for size in shape) and math.prod(shape) <= MOST_ELEMENTS
+    return all(0 <= size <= LARGEST_TENSOR_ELEMENTS for size in shape) and math.prod(shape) <= LARGEST_TENSOR_ELEMENTS
 
 
 def _list(raw: bytes | None) -> list[Any]:
@@ -125,7 +125,7 @@ def _strides(values: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     steps = _ints(values)
     if steps is None or not shape or len(steps) != len(shape):
         return None
-    return steps if all(0 <= step <= MOST_ELEMENTS for step in steps) else None
+    return steps if all(0 <= step <= LARGEST_TENSOR_ELEMENTS for step in steps) else None
 
 
 def _text(printed: Any) -> str:

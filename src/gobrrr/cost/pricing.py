@@ -19,7 +19,7 @@ _TYPES_NOTE = "element types read from kernel names"
 _NO_TENSOR = "a shape that no tensor can have"
 """Notes of counts."""
 
-MOST_BYTES = 2**63 - 1
+LARGEST_STORAGE_BYTES = 2**63 - 1
 """Torch counts the bytes of a storage in 64 bits with a sign; elements: `parse`."""
 
 _FAMILIES = families.FAMILIES  # importing them registered the rules
@@ -33,7 +33,7 @@ def price(call: OpCall, *, blocks: int | None = None) -> Work:
     """
     work = _price(call, blocks)
     moved = max(work.bytes_read or 0.0, work.bytes_written or 0.0)
-    return Work(count="unknown", note=_NO_TENSOR) if moved > MOST_BYTES else work
+    return Work(count="unknown", note=_NO_TENSOR) if moved > LARGEST_STORAGE_BYTES else work
 
 
 def _price(call: OpCall, blocks: int | None) -> Work:

@@ -12,7 +12,7 @@ from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import item_bytes, numel, read_bytes, reduced, write_bytes
 from gobrrr.model.work import OpCall, Tensor, Work
 
-INDEX = "int64"
+INDEX_TYPE = "int64"
 """The type of positions: what argmax returns."""
 _REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 """The type of a norm or an absolute value."""
@@ -68,7 +68,7 @@ def _max(call: OpCall) -> Work:
         return elementwise([given, other], promote([given, other]))
     if len(call.inputs) < 2:
         return _reduce(given, None, [given.dtype])
-    return _reduce(given, integers(call, 1), [given.dtype, INDEX])
+    return _reduce(given, integers(call, 1), [given.dtype, INDEX_TYPE])
 
 
 @rule("aten::hash_tensor", family="reduction")
@@ -89,7 +89,7 @@ def _whole(call: OpCall) -> Work:
 
 @rule("aten::argmax", "aten::argmin", family="reduction")
 def _argmax(call: OpCall) -> Work:
-    return _reduce(tensor(call, 0), integers(call, 1), [INDEX])
+    return _reduce(tensor(call, 0), integers(call, 1), [INDEX_TYPE])
 
 
 @rule("aten::all", "aten::any", family="reduction")
@@ -99,7 +99,7 @@ def _all(call: OpCall) -> Work:
 
 @rule("aten::count_nonzero", family="reduction")
 def _count_nonzero(call: OpCall) -> Work:
-    return _reduce(tensor(call, 0), integers(call, 1), [INDEX])
+    return _reduce(tensor(call, 0), integers(call, 1), [INDEX_TYPE])
 
 
 @rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean", family="reduction")
@@ -141,7 +141,7 @@ def _scan(call: OpCall) -> Work:
 @rule("aten::cummax", "aten::cummin", "aten::_cummax_helper", "aten::_cummin_helper", family="reduction")
 def _scan_with_index(call: OpCall) -> Work:
     given = tensor(call, 0)
-    written = write_bytes(given.shape, given.dtype) + write_bytes(given.shape, INDEX)
+    written = write_bytes(given.shape, given.dtype) + write_bytes(given.shape, INDEX_TYPE)
     return vector(flop=numel(given.shape), dtype=given.dtype, read=read_bytes(given), written=written)
 
 
@@ -155,7 +155,7 @@ def _topk(call: OpCall) -> Work:
     length = given.shape[axis % len(given.shape)] if given.shape else 1
     rows = numel(given.shape) // length if length else 0
     each = 1 if call.name == "aten::kthvalue" else max(0, min(chosen, length))
-    written = rows * each * (item_bytes(given.dtype) + item_bytes(INDEX))
+    written = rows * each * (item_bytes(given.dtype) + item_bytes(INDEX_TYPE))
     return copy(read=read_bytes(given), written=written, count="bounded", note="one pass over the input", fusible=False)
 
 
@@ -165,7 +165,7 @@ def _sort(call: OpCall) -> Work:
     values = 0.0 if call.name == "aten::argsort" else write_bytes(given.shape, given.dtype)
     return copy(
         read=read_bytes(given),
-        written=values + write_bytes(given.shape, INDEX),
+        written=values + write_bytes(given.shape, INDEX_TYPE),
         count="bounded",
         note="one pass: a radix sort makes one for each few bits of the key",
         fusible=False,
@@ -233,7 +233,7 @@ def _histogram(call: OpCall) -> Work:
     given, made = tensor(call, 0), made_bytes(call)
     if made is None:
         bins = integer(call, 2 if call.name == "aten::bincount" else 1) or 0
-        made = write_bytes((max(bins, 0),), INDEX if call.name == "aten::bincount" else given.dtype)
+        made = write_bytes((max(bins, 0),), INDEX_TYPE if call.name == "aten::bincount" else given.dtype)
     return vector(
         flop=numel(given.shape),
         dtype=given.dtype,
@@ -277,7 +277,7 @@ def _search(call: OpCall) -> Work:
     if sought is None:
         raise Uncounted("what is searched for is not a recorded tensor")
     edges = tensor(call, 0 if call.name == "aten::searchsorted" else 1)
-    kind = "int32" if flag(call, 2) else INDEX
+    kind = "int32" if flag(call, 2) else INDEX_TYPE
     return copy(
         read=read_bytes(sought, edges), written=write_bytes(sought.shape, kind), count="bounded",
         note="the sorted sequence is read once",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from gobrrr.cost.registry import Uncounted
-from gobrrr.model.work import ITEM_BYTES, Tensor
+from gobrrr.model.work import DTYPE_BYTES, Tensor
 
 FMA_FLOP = 2
 """FLOP of one fused multiply-add: the only place that says so."""
@@ -31,8 +31,8 @@ def numel(shape: Iterable[int]) -> int:
 
 def item_bytes(dtype: str) -> float:
     """Bytes an element. Raises Uncounted for an unknown type."""
-    if dtype in ITEM_BYTES:
-        return ITEM_BYTES[dtype]
+    if dtype in DTYPE_BYTES:
+        return DTYPE_BYTES[dtype]
     if dtype.startswith(OPAQUE) and dtype[len(OPAQUE) :].isdecimal():
         return float(dtype[len(OPAQUE) :])
     raise Uncounted(f"element type {dtype!r} is not known" if dtype else "element types are not recorded")

@@ -11,8 +11,8 @@ from gobrrr.cost.registry import Uncounted, rule
 from gobrrr.cost.shapes import numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Work
 
-FORWARD_FLOP = 5
-BACKWARD_FLOP = 4
+SOFTMAX_FLOP = 5
+SOFTMAX_BACKWARD_FLOP = 4
 """FLOP an element: see above."""
 
 
@@ -33,7 +33,7 @@ def _forward(call: OpCall, out: str) -> Work:
     given = tensor(call, 0)
     count = numel(given.shape)
     return vector(
-        flop=FORWARD_FLOP * count, dtype=given.dtype, read=read_bytes(given), written=write_bytes(given.shape, out)
+        flop=SOFTMAX_FLOP * count, dtype=given.dtype, read=read_bytes(given), written=write_bytes(given.shape, out)
     )
 
 
@@ -42,7 +42,7 @@ def _backward(call: OpCall) -> Work:
     grad, output = tensor(call, 0), tensor(call, 1)
     out = dtype(call, 3) or grad.dtype
     return vector(
-        flop=BACKWARD_FLOP * numel(output.shape),
+        flop=SOFTMAX_BACKWARD_FLOP * numel(output.shape),
         dtype=grad.dtype,
         read=read_bytes(grad, output),
         written=write_bytes(output.shape, out),
@@ -58,7 +58,7 @@ def _of_stored(call: OpCall) -> Work:
         raise Uncounted("how many elements a sparse tensor stores is not recorded")
     stored = max(0, first.nnz)
     return vector(
-        flop=(BACKWARD_FLOP if backward else FORWARD_FLOP) * stored,
+        flop=(SOFTMAX_BACKWARD_FLOP if backward else SOFTMAX_FLOP) * stored,
         dtype=first.dtype,
         read=read_bytes(first) * (2 if backward else 1),
         written=read_bytes(first),
@@ -71,7 +71,7 @@ def _of_stored(call: OpCall) -> Work:
 def _masked_backward(call: OpCall) -> Work:
     grad, output, mask = tensor(call, 0), tensor(call, 1), tensor(call, 2)
     return vector(
-        flop=BACKWARD_FLOP * numel(output.shape),
+        flop=SOFTMAX_BACKWARD_FLOP * numel(output.shape),
         dtype=grad.dtype,
         read=read_bytes(grad, output, mask),
         written=write_bytes(output.shape, grad.dtype),
@@ -84,5 +84,5 @@ def _masked(call: OpCall) -> Work:
     count = numel(given.shape)
     read = read_bytes(given, mask)
     return vector(
-        flop=FORWARD_FLOP * count, dtype=given.dtype, read=read, written=write_bytes(given.shape, given.dtype)
+        flop=SOFTMAX_FLOP * count, dtype=given.dtype, read=read, written=write_bytes(given.shape, given.dtype)
     )

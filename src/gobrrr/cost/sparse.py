@@ -15,7 +15,7 @@ from gobrrr.cost.shapes import FMA_FLOP, item_bytes, numel, read_bytes, write_by
 from gobrrr.model.work import OpCall, Tensor, Work
 
 INDEX_BYTES = 8  # an int64 column index for each stored element; COO has a row index as well
-NOTE = "indices are taken as one int64 for each stored element"
+SPARSE_NOTE = "indices are taken as one int64 for each stored element"
 _KERNELS = re.compile(r"cusparse|csrmm|csrmv|coomm|coomv|spmm|spmv|sddmm", re.IGNORECASE)
 """What kernels of sparse libraries are called."""
 
@@ -58,7 +58,7 @@ def sparse_product(call: OpCall, left: Tensor, right: Tensor, added: Tensor | No
         read=sparse_bytes(sparse) + read_bytes(dense, added),
         written=write_bytes((rows, others), dense.dtype),
         count="bounded",
-        note=NOTE,
+        note=SPARSE_NOTE,
     )
 
 
@@ -90,7 +90,7 @@ def _sampled(call: OpCall) -> Work:
         read=read_bytes(left, right) + (sparse_bytes(pattern) if number(call, 3) != 0.0 else 0.0),
         written=written,
         count="bounded",
-        note=NOTE,
+        note=SPARSE_NOTE,
     )
 
 
@@ -107,7 +107,7 @@ def _reduce_backward(call: OpCall) -> Work:
         read=sparse_bytes(sparse) + read_bytes(grad, other),
         written=read_bytes(other) if made is None else made,
         count="bounded",
-        note=f"both gradients are taken as computed; {NOTE}",
+        note=f"both gradients are taken as computed; {SPARSE_NOTE}",
     )
 
 
@@ -166,4 +166,4 @@ def _made(call: OpCall) -> Work:
     if not call.outputs:
         raise Uncounted("how many elements the sparse result stores is not recorded")
     written = sum(sparse_bytes(output) for output in call.outputs)
-    return copy(read=read_bytes(tensor(call, 0)), written=written, count="bounded", note=NOTE, fusible=False)
+    return copy(read=read_bytes(tensor(call, 0)), written=written, count="bounded", note=SPARSE_NOTE, fusible=False)

@@ -17,7 +17,7 @@ from gobrrr.cost.registry import Uncounted, plain
 from gobrrr.cost.shapes import broadcast, numel, read_bytes, write_bytes
 from gobrrr.model.work import OpCall, Tensor, Work
 
-PATH = Path(__file__).with_name("data") / "op_tags.json"
+TAGS_FILE = Path(__file__).with_name("data") / "op_tags.json"
 """The tags: made by tools/make_op_tags.py."""
 
 
@@ -32,7 +32,7 @@ class Tags(msgspec.Struct, frozen=True):
 @cache
 def tags() -> Tags:
     """The table, read once."""
-    return msgspec.json.decode(PATH.read_bytes(), type=Tags)
+    return msgspec.json.decode(TAGS_FILE.read_bytes(), type=Tags)
 
 
 def by_tag(call: OpCall) -> Work | None:

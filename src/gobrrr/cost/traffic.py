@@ -16,7 +16,17 @@ import msgspec
 
 from gobrrr.cost import contractions
 from gobrrr.cost.arguments import integer, integers, tensor, tensors
-from gobrrr.cost.cache import FETCH_BYTES, READ_SHARE, Kernel, Machine, Plan, alone, kept, left, spread_bytes
+from gobrrr.cost.cache import (
+    FETCH_BYTES,
+    READ_SHARE,
+    CacheModel,
+    KernelTraffic,
+    TrafficPlan,
+    alone,
+    kept,
+    left,
+    spread_bytes,
+)
 from gobrrr.cost.contractions import FLOAT_BYTES
 from gobrrr.cost.executed import BROKEN, MATMUL
 from gobrrr.cost.optimizer import CHUNK_ELEMENTS
@@ -48,14 +58,14 @@ def dram(call: OpCall, work: Work, *, cache_bytes: float | None, processors: int
     if not cache_bytes or not processors:
         return Traffic(work.bytes_read, work.bytes_written, "as counted: the cache is not known")
     try:
-        kernels, why = _plan(call, work, Machine(cache_bytes, processors))
+        kernels, why = _plan(call, work, CacheModel(cache_bytes, processors))
     except BROKEN:
-        kernels, why = [Kernel(work.bytes_read, work.bytes_written)], ""
+        kernels, why = [KernelTraffic(work.bytes_read, work.bytes_written)], ""
     written = sum(kernel.written - left(kernel, cache_bytes) for kernel in kernels)
     return Traffic(sum(kernel.read for kernel in kernels), written, why)
 
 
-def _plan(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _plan(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     name = plain(call.name)
     model = _MODELS.get(name)
     if model is None and name.startswith("aten::_foreach_"):
@@ -66,38 +76,38 @@ def _plan(call: OpCall, work: Work, machine: Machine) -> Plan:
     return planned or _once(call, work)
 
 
-def _once(call: OpCall, work: Work) -> Plan:
+def _once(call: OpCall, work: Work) -> TrafficPlan:
     """Each input once, in whole sectors."""
     read, written = work.bytes_read or 0.0, work.bytes_written or 0.0
     if work.family not in ("pointwise", "reduction", "movement", "softmax"):
-        return [Kernel(read, written)], ""
+        return [KernelTraffic(read, written)], ""
     extra = sum(max(0.0, spread_bytes(operand) - read_bytes(operand)) for operand in tensors(call) if operand.dtype)
-    return [Kernel(read + extra, written)], "whole sectors of strided inputs" if extra else ""
+    return [KernelTraffic(read + extra, written)], "whole sectors of strided inputs" if extra else ""
 
 
 # Rows
 
 
-def _second_pass(rows_in_flight: float, row_bytes: float, machine: Machine) -> float:
+def _second_pass(rows_in_flight: float, row_bytes: float, machine: CacheModel) -> float:
     """The part of a row that its next pass must fetch from DRAM again. The cache is whole: no row is shared."""
     return 1 - kept(rows_in_flight * row_bytes, machine.cache_bytes)
 
 
-def _row_norm(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _row_norm(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     """A pass for the statistics, a pass for the result; 128 threads a row."""
     given = tensor(call, 0)
     width = numel(integers(call, 1) or given.shape[-1:])
     each = width * item_bytes(given.dtype)
     lost = _second_pass(machine.processors * THREADS / 128, 1.5 * each, machine)
     extra = lost * read_bytes(given)
-    return [Kernel((work.bytes_read or 0.0) + extra, work.bytes_written or 0.0)], _rows_why(extra)
+    return [KernelTraffic((work.bytes_read or 0.0) + extra, work.bytes_written or 0.0)], _rows_why(extra)
 
 
 def _rows_why(extra: float) -> str:
     return "rows are read in more than one pass and don't fit the cache" if extra else ""
 
 
-def _row_norm_backward(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _row_norm_backward(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     grad, given = tensor(call, 0), tensor(call, 1)
     width = numel(integers(call, 2) or given.shape[-1:])
     each = width * item_bytes(given.dtype)
@@ -105,20 +115,23 @@ def _row_norm_backward(call: OpCall, work: Work, machine: Machine) -> Plan:
     both, written = read_bytes(grad, given), work.bytes_written or 0.0
     rest = max(0.0, (work.bytes_read or 0.0) - both)  # the second kernel's, for the weight's gradient
     extra = _second_pass(machine.processors * THREADS / 128, 2.5 * each, machine) * both
-    return [Kernel(both + extra, min(result, written)), Kernel(rest, max(0.0, written - result))], _rows_why(extra)
+    return [
+        KernelTraffic(both + extra, min(result, written)),
+        KernelTraffic(rest, max(0.0, written - result)),
+    ], _rows_why(extra)
 
 
-def _softmax(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _softmax(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     """Maximum, sum and result: three passes over a row that doesn't stay on the chip."""
     given, axis = tensor(call, 0), integer(call, 1)
     read, written = work.bytes_read or 0.0, work.bytes_written or 0.0
     size, inner = _row(given, axis)
     each = size * item_bytes(given.dtype)
     if inner == 1 and each <= ON_CHIP_BYTES:
-        return [Kernel(read, written)], ""
+        return [KernelTraffic(read, written)], ""
     in_flight = machine.processors * THREADS / (1 if inner > 1 else 1024)
     lost = _second_pass(min(in_flight, numel(given.shape) / size), each * (1 + 0.5 * written / read), machine)
-    return [Kernel(read * (1 + 2 * lost), written)], _rows_why(lost)
+    return [KernelTraffic(read * (1 + 2 * lost), written)], _rows_why(lost)
 
 
 def _row(given: Tensor, axis: int | None) -> tuple[int, int]:
@@ -127,7 +140,7 @@ def _row(given: Tensor, axis: int | None) -> tuple[int, int]:
     return given.shape[place], numel(given.shape[place + 1 :])
 
 
-def _softmax_backward(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _softmax_backward(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     """The sum of the gradient (times the output), then the result. Softmax stores that product first."""
     grad, output, axis = tensor(call, 0), tensor(call, 1), integer(call, 2)
     read, written = work.bytes_read or 0.0, work.bytes_written or 0.0
@@ -137,16 +150,16 @@ def _softmax_backward(call: OpCall, work: Work, machine: Machine) -> Plan:
     if inner > 1 or each > ON_CHIP_BYTES:
         in_flight = machine.processors * THREADS / (1 if inner > 1 else 512)
         lost = _second_pass(min(in_flight, numel(output.shape) / size), 2.5 * each, machine)
-    main = Kernel(read + lost * read_bytes(grad), written)
+    main = KernelTraffic(read + lost * read_bytes(grad), written)
     if "log" in call.name or grad.dtype != output.dtype:
         return [main], _rows_why(lost)
-    return [Kernel(read, read_bytes(grad)), main], "the product of gradient and output is stored"
+    return [KernelTraffic(read, read_bytes(grad)), main], "the product of gradient and output is stored"
 
 
 # Gathers and scatters
 
 
-def _rows_taken(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _rows_taken(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     """Rows at random: one that comes again is found in the cache as far as the cache holds the table."""
     table = tensor(call, 0)
     choice = plain(call.name) in ("aten::index_select", "aten::index_add_", "aten::index_add")
@@ -164,7 +177,7 @@ def _rows_taken(call: OpCall, work: Work, machine: Machine) -> Plan:
     read, written = read_bytes(indices) + taken, work.bytes_written or 0.0
     if "index_add" in call.name:
         read, written = read + read_bytes(tensor(call, 3)), taken
-    return [Kernel(read, written)], "rows at random: some come again, some twice"
+    return [KernelTraffic(read, written)], "rows at random: some come again, some twice"
 
 
 def _hit(draws: float, size: float) -> float:
@@ -172,37 +185,39 @@ def _hit(draws: float, size: float) -> float:
     return 1 - math.exp(-draws / size) if size else 0.0
 
 
-def _chosen(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _chosen(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     """Single elements: `price` counts what the cache fetches and writes for each."""
-    return [Kernel(work.bytes_read or 0.0, work.bytes_written or 0.0)], "whole sectors of single elements"
+    return [KernelTraffic(work.bytes_read or 0.0, work.bytes_written or 0.0)], "whole sectors of single elements"
 
 
-def _embedding_backward(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _embedding_backward(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     """Indices are sorted, the gradient's rows summed in float32 for each index, the sums written into zeros."""
     grad, indices, rows = tensor(call, 0), tensor(call, 1), integer(call, 2)
     wanted, width, each = numel(indices.shape), grad.shape[-1], item_bytes(grad.dtype)
     if rows is None or wanted <= 3072:  # below that one kernel does it
         raise Uncounted("the small kernel")
     sums = rows * _hit(wanted, rows) * width
-    sort = Kernel(8 * wanted * 16.0, 0.0)  # eight passes over keys and places of 8 bytes; the writes stay in the cache
-    kernels = [sort, Kernel(0.0, rows * width * each), Kernel(read_bytes(grad), sums * FLOAT_BYTES)]
-    return [*kernels, Kernel(sums * FLOAT_BYTES, sums * each)], "rows are sorted and summed in float32 in memory"
+    sort = KernelTraffic(
+        8 * wanted * 16.0, 0.0
+    )  # eight passes over keys and places of 8 bytes; the writes stay in the cache
+    kernels = [sort, KernelTraffic(0.0, rows * width * each), KernelTraffic(read_bytes(grad), sums * FLOAT_BYTES)]
+    return [*kernels, KernelTraffic(sums * FLOAT_BYTES, sums * each)], "rows are sorted and summed in float32 in memory"
 
 
 # Lists
 
 
-def _lists(call: OpCall, work: Work, machine: Machine) -> Plan:
+def _lists(call: OpCall, work: Work, machine: CacheModel) -> TrafficPlan:
     """Several launches, each of which leaves its last writes in the cache."""
     lists = [argument.items for argument in call.inputs if isinstance(argument, TensorList) and argument.items]
     blocks = sum(ceil_divide(numel(item.shape), CHUNK_ELEMENTS) for item in lists[0])
     named = sum("multi_tensor_apply" in name for name in call.kernels)
     launches = named or max(1, ceil_divide(blocks, LAUNCH_BLOCKS))
-    each = Kernel((work.bytes_read or 0.0) / launches, (work.bytes_written or 0.0) / launches)
+    each = KernelTraffic((work.bytes_read or 0.0) / launches, (work.bytes_written or 0.0) / launches)
     return [each] * launches, f"{launches} launches" if launches > 1 else ""
 
 
-_Model = Callable[[OpCall, Work, Machine], Plan]
+_Model = Callable[[OpCall, Work, CacheModel], TrafficPlan]
 _SDPA = "aten::_scaled_dot_product"
 # The model of each operation; every other reads and writes once.
 _MODELS: dict[str, _Model] = {

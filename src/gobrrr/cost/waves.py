@@ -16,9 +16,11 @@ from typing import NamedTuple
 from gobrrr.cost.cache import SHARED, kept
 from gobrrr.cost.shapes import FMA_FLOP, ceil_divide
 
-GROUP = 8
+PANELS_IN_GROUP = 8
 MOST_WAVES = 1024  # counted one by one
-DRIFT = 0.006  # panels read again for each wave that tiles have drifted apart, and cache's worth in a wave beyond one
+DRIFT_PER_WAVE = (
+    0.006  # panels read again for each wave that tiles have drifted apart, and cache's worth in a wave beyond one
+)
 
 
 class Product(NamedTuple):
@@ -82,7 +84,7 @@ def tiled_flop(product: Product, tile: Tiling) -> float:
     return float(FMA_FLOP * product.batch * down * tile.rows * across * tile.columns * product.inner)
 
 
-class Touched(NamedTuple):
+class PanelReads(NamedTuple):
     """Panels touched by all waves. Grouped dimension: again in the next wave; other: so too, and again later."""
 
     waves: int
@@ -92,7 +94,7 @@ class Touched(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def touched(grouped: int, other: int, group: int, processors: int) -> Touched:
+def touched(grouped: int, other: int, group: int, processors: int) -> PanelReads:
     """Count the panels of a `grouped` x `other` grid of tiles, `processors` tiles a wave, in groups of `group`."""
     total, whole = grouped * other, group * other
     before: set[int] = set()
@@ -116,17 +118,19 @@ def touched(grouped: int, other: int, group: int, processors: int) -> Touched:
         seen |= others
         before, before_other = panels, others
         waves += 1
-    return Touched(waves, again, other_again, other_later)
+    return PanelReads(waves, again, other_again, other_later)
 
 
-def _sampled(grouped: int, other: int, processors: int) -> Touched:
+def _sampled(grouped: int, other: int, processors: int) -> PanelReads:
     """`touched`, for a very large grid that of a part of it, scaled up."""
     most = MOST_WAVES * processors
-    rows = min(grouped, max(32 * GROUP, most // max(1, other) // GROUP * GROUP))  # 32 groups: the last comes back too
+    rows = min(
+        grouped, max(32 * PANELS_IN_GROUP, most // max(1, other) // PANELS_IN_GROUP * PANELS_IN_GROUP)
+    )  # 32 groups: the last comes back too
     columns = min(other, max(1, most // rows))
-    count = touched(rows, columns, min(GROUP, rows), processors)
+    count = touched(rows, columns, min(PANELS_IN_GROUP, rows), processors)
     whole = (grouped * other) / (rows * columns)
-    return count if whole == 1 else Touched(*(round(amount * whole) for amount in count))
+    return count if whole == 1 else PanelReads(*(round(amount * whole) for amount in count))
 
 
 def reads(product: Product, tile: Tiling, *, cache_bytes: float, processors: int) -> float:
@@ -153,9 +157,9 @@ def _reads(
     written = min(processors, grouped * other) * result
     next_wave = kept(wave + written, shared)
     # A later group comes back to the other dimension's panels after a pass over all of them.
-    next_group = kept(GROUP * panel + other * (other_panel + GROUP * result), shared)
+    next_group = kept(PANELS_IN_GROUP * panel + other * (other_panel + PANELS_IN_GROUP * result), shared)
     again = (1 - next_wave) * (count.again * panel + count.other_again * other_panel)
     later = (1 - next_group) * count.other_later * other_panel
-    apart = DRIFT * (count.waves - 1) * max(0.0, wave / shared - 1) if shared > 0 else 0.0
-    sharers = min(processors, grouped * other) / max(1, min(GROUP, grouped))
+    apart = DRIFT_PER_WAVE * (count.waves - 1) * max(0.0, wave / shared - 1) if shared > 0 else 0.0
+    sharers = min(processors, grouped * other) / max(1, min(PANELS_IN_GROUP, grouped))
     return (first + again + later) * (1 + min(apart, max(0.0, sharers - 1)))

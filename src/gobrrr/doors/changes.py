@@ -26,18 +26,19 @@ from gobrrr.analysis.savings.elsewhere import on_machine, repriced
 from gobrrr.analysis.savings.gains import length
 from gobrrr.doors import pipeline
 from gobrrr.errors import UsageError
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Diagnosis, MachineRow, Roof, WhatIf
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import I8, EventKind, EventTable
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.report import chrome, terminal
 from gobrrr.report.chrome_places import Placed
 from gobrrr.treatments.framework.asking import word_of
 from gobrrr.treatments.framework.base import catalogue
+from gobrrr.treatments.framework.rank_plans import RankPlans
 from gobrrr.treatments.framework.seats import seats
-from gobrrr.treatments.framework.together import Combiner, Seat, Together
+from gobrrr.treatments.framework.together import CombinedTreatments, Combiner
 
 Stages = Callable[[str, int, int], None]
 
@@ -47,16 +48,16 @@ MACHINES = ("a100-80gb", "h100", "b200", "mi300x")
 MOST_TREATMENTS = 4
 """The page offers all combinations of this many treatments: 16. Each is a replay; chosen, not measured."""
 
-FEW = 3
+FEW_TREATMENTS = 3
 """Up to this many treatments, all their combinations are offered on the other machines as well."""
 
-LEAST_SHARE = 0.01
+LEAST_OFFERED_SHARE = 0.01
 """A treatment with an expected saving below this share of the step is not offered; chosen."""
 
-MOST_WORK = 20_000
+MOST_PANEL_WORK = 20_000
 """A step with more pieces of device work gets no panel: each combination is a whole replay. Chosen."""
 
-AT_ONCE = 1e-3
+AHEAD_TIME_SCALE = 1e-3
 """Work issued before the window is moved to its begin, with its times scaled by this factor to keep the order."""
 
 
@@ -121,7 +122,7 @@ def predict(
         machine = None
     if machine is not None:
         _comparable(evidence, machine)
-    parts = Parts()
+    parts = GuardedParts()
     asked_for = _seats(examined, treatments, parts)
     whole = with_panel(examined, stages) if panel else examined.diagnosis
     called = f"what-if {_title(treatments, machine.name if machine else None)}"
@@ -143,7 +144,7 @@ def predict(
 
 
 def _replayed(
-    examined: pipeline.Examined, ranks: Sequence[Seat], treatments: Sequence[str], machine: Machine | None
+    examined: pipeline.Examined, ranks: Sequence[RankPlans], treatments: Sequence[str], machine: Machine | None
 ) -> tuple[WhatIf, WhatIf, EventTable, I8]:
     """(the step as it is, the step with the treatments on the machine, its events, its timeline's rows in order)."""
     combiner = Combiner(ranks, examined.diagnosis.unprofiled_wall_ns)
@@ -169,7 +170,7 @@ def diagnose(
 
     Raises UnknownDeviceError if `on` names no machine.
     """
-    parts = Parts()
+    parts = GuardedParts()
     machine = find(on) if on is not None else None
     if machine is not None:
         called = f"the step on {machine.name}"
@@ -185,7 +186,7 @@ def _elsewhere(profile: Profile, machine: Machine) -> pipeline.Examined | None:
     """The step on another machine; None if it ran on that machine or on an unknown one, or can't be replayed."""
     profile = representative(profile)
     by_rank = [pipeline.examine(replaced(profile, ranks=(rank,))) for rank in profile.ranks]
-    alone = [seat for examined in by_rank for seat in seats(examined.ranks, (), Parts())]
+    alone = [seat for examined in by_rank for seat in seats(examined.ranks, (), GuardedParts())]
     if len(alone) < len(by_rank) or not all(
         seat.evidence.replayable and is_other(seat.evidence, machine) for seat in alone
     ):
@@ -230,9 +231,9 @@ def _only(found: Outcome, graph: StepGraph, step_ns: float) -> EventTable:
     kept = host & (stop >= begin)
     kept[links.device] = (called >= begin) & ~graph.ahead & ~graph.gone
     if steps.marked:
-        first = host & (start == begin) & (events.kind == Kind.ANNOTATION)
+        first = host & (start == begin) & (events.kind == EventKind.ANNOTATION)
         for times in (start, stop):  # a host that ran ahead does so from the begin, in the same order
-            late = max(begin, opens) + np.rint(np.maximum(times[host] - begin, 0) * AT_ONCE).astype(np.int64)
+            late = max(begin, opens) + np.rint(np.maximum(times[host] - begin, 0) * AHEAD_TIME_SCALE).astype(np.int64)
             times[host] = np.maximum(times[host], late)
         start[first] = opens
     rows = np.flatnonzero(kept)
@@ -271,9 +272,9 @@ def _row(examined: pipeline.Examined, machine: Machine | None) -> MachineRow:
 def with_panel(examined: pipeline.Examined, stages: Stages | None = None) -> Diagnosis:
     """The diagnosis with what-ifs: combinations of the most promising treatments, here and on other machines."""
     evidence, diagnosis = examined.evidence, examined.diagnosis
-    if evidence is None or not evidence.replayable or len(evidence.priced.links.device) > MOST_WORK:
+    if evidence is None or not evidence.replayable or len(evidence.priced.links.device) > MOST_PANEL_WORK:
         return diagnosis
-    parts = Parts()
+    parts = GuardedParts()
     made = parts.make("panel of what-ifs", lambda: _panel(examined, evidence, stages), diagnosis)
     return pipeline.without(made, parts)
 
@@ -282,10 +283,10 @@ def _panel(examined: pipeline.Examined, evidence: Evidence, stages: Stages | Non
     diagnosis = examined.diagnosis
     names = _promising(diagnosis)
     machines = _others(evidence)
-    ranks = seats(examined.ranks, names, Parts())  # plans that fail are reported already
+    ranks = seats(examined.ranks, names, GuardedParts())  # plans that fail are reported already
     combiner = Combiner(ranks, diagnosis.unprofiled_wall_ns)
     sets = [combination for size in range(len(names) + 1) for combination in combinations(names, size)]
-    few = sets if len(names) <= FEW else [chosen for chosen in sets if len(chosen) in (0, 1, len(names))]
+    few = sets if len(names) <= FEW_TREATMENTS else [chosen for chosen in sets if len(chosen) in (0, 1, len(names))]
     asked = [(chosen, None) for chosen in sets] + [(chosen, machine) for machine in machines for chosen in few]
     rows: list[WhatIf] = []
     there: dict[str, float] = {}
@@ -305,7 +306,7 @@ def _promising(diagnosis: Diagnosis) -> list[str]:
     names = [
         prescription.treatment
         for prescription in diagnosis.prescriptions
-        if (prescription.expected_ns or 0.0) >= LEAST_SHARE * wall and prescription.treatment != "larger-batch"
+        if (prescription.expected_ns or 0.0) >= LEAST_OFFERED_SHARE * wall and prescription.treatment != "larger-batch"
     ]
     return names[:MOST_TREATMENTS]
 
@@ -318,7 +319,7 @@ def _others(evidence: Evidence) -> list[Machine]:
     return [machine for machine in found if machine.name not in (evidence.machine.name, evidence.machine.device_name)]
 
 
-def _seats(examined: pipeline.Examined, treatments: Sequence[str], parts: Parts) -> list[Seat]:
+def _seats(examined: pipeline.Examined, treatments: Sequence[str], parts: GuardedParts) -> list[RankPlans]:
     """The ranks with the plans of the treatments that are asked for."""
     known = {treatment.name for treatment in catalogue()}
     for name in treatments:
@@ -352,7 +353,7 @@ def _roofs(machines: Sequence[Machine]) -> dict[str, list[Roof]]:
     return {machine.name: roofs(machine) for machine in machines}
 
 
-def _timeline(asked: Together, evidence: Evidence) -> tuple[EventTable, I8]:
+def _timeline(asked: CombinedTreatments, evidence: Evidence) -> tuple[EventTable, I8]:
     """(the replayed events, the rows in order without work that no longer runs and its launches). Work that was moved
     beside its own stream's work gets a stream of its own."""
     graph, links, events = asked.graph, asked.graph.links, asked.outcome.events

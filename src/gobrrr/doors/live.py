@@ -19,7 +19,7 @@ import msgspec
 from gobrrr.analysis.pricing.dispatched import counted_live
 from gobrrr.doors import changes
 from gobrrr.errors import UsageError
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.hardware import cache
 from gobrrr.hardware.measure.device import cpu_name
 from gobrrr.model.diagnosis import Diagnosis
@@ -28,13 +28,14 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live import make_watcher, need_torch
 
 if TYPE_CHECKING:
-    from gobrrr.observe.live.watcher import Options, Watcher
+    from gobrrr.observe.live.options import WatchOptions
+    from gobrrr.observe.live.watcher import Watcher
 
 Stages = Callable[[str, int, int], None]
 MOST_SAID = 200
 """Characters of a user's error message that are shown; chosen."""
 
-QUICK_S = 30.0
+CALIBRATION_LIMIT_S = 30.0
 """Time limit for measuring this CPU's ceilings, before a first diagnosis or again when it is quiet; chosen."""
 
 
@@ -61,7 +62,7 @@ def profile_of(
     scale: bool = False,
     put_back: bool = True,
     stages: Stages | None = None,
-    options: Options | None = None,
+    options: WatchOptions | None = None,
 ) -> Profile:
     """Run a step until it was measured enough, by `options`. `target` is a callable, a Workload or a name.
 
@@ -70,14 +71,14 @@ def profile_of(
     """
     need_torch()
     from gobrrr.observe.live.pull import loaded_as_before, pull, workload_of
-    from gobrrr.observe.live.state.kept import Kept
+    from gobrrr.observe.live.state.kept import StatePreserver
     from gobrrr.observe.targets import find_callable
 
     if isinstance(target, str) and (args or kwargs):
         raise UsageError(f"{target}: a named step takes no arguments; give it a Workload's inputs")
     keeps = put_back and not (isinstance(target, str) and target.rpartition(":")[0].endswith(".py"))
     watcher = make_watcher(options, progress=stages, steps_from="the step was called as a whole")
-    with loaded_as_before() if isinstance(target, str) else nullcontext(), Kept(stages) as kept:
+    with loaded_as_before() if isinstance(target, str) else nullcontext(), StatePreserver(stages) as kept:
         step = find_callable(target) if isinstance(target, str) else target
         if keeps:
             kept.keep(workload_of(step, args, kwargs))
@@ -129,7 +130,7 @@ def ready(profile: Profile, on: str | None, stages: Stages | None, *, again: boo
         if not _measure_once(stages) and again:
             _measure_again(stages)
 
-    parts = Parts()
+    parts = GuardedParts()
     parts.make("the ceilings of this CPU", measure, None)
     return _noted(profile, parts)
 
@@ -155,7 +156,7 @@ def _measure_once(stages: Stages | None) -> bool:
     from gobrrr.observe.live.apart import apart
 
     with suppress(UsageError), apart():  # the program may have a dispatch mode active
-        cache.save(measure("cpu", limit_s=QUICK_S, progress=stages))
+        cache.save(measure("cpu", limit_s=CALIBRATION_LIMIT_S, progress=stages))
     return True
 
 
@@ -166,7 +167,7 @@ def _measure_again(stages: Stages | None) -> None:
 
     if _writable():
         with suppress(UsageError), apart():
-            measure_again("cpu", limit_s=QUICK_S, progress=stages)
+            measure_again("cpu", limit_s=CALIBRATION_LIMIT_S, progress=stages)
 
 
 def _writable() -> bool:
@@ -195,13 +196,13 @@ def _scaled(profile: Profile, workload: Workload | None, stages: Stages | None) 
     assert workload is not None  # `_scalable` has seen to it
     rank = profile.ranks[0]
     assert rank.live is not None
-    parts = Parts()
+    parts = GuardedParts()
     scaling = parts.make("scaling", lambda: scale_workload(workload, stages, count=counted_live), None)
     live = msgspec.structs.replace(rank.live, scaling=scaling)
     return _noted(replace(profile, ranks=(replace(rank, live=live), *profile.ranks[1:])), parts)
 
 
-def _noted(profile: Profile, parts: Parts) -> Profile:
+def _noted(profile: Profile, parts: GuardedParts) -> Profile:
     """The profile, with a note for each of the parts that failed."""
     return replace(profile, notes=(*profile.notes, *(f"{part} {said}" for part, said in parts.failed.items())))
 
@@ -231,7 +232,7 @@ def diagnose_demo(stages: Stages | None = None) -> Diagnosis:
     return diagnose(workload(), (), {}, stages=stages)
 
 
-class Steps:
+class WatchedLoop:
     """A watched loop: iterate over it, or call `boundary()` between steps; read `diagnosis` when it is `done`."""
 
     def __init__(
@@ -244,7 +245,7 @@ class Steps:
         self._why_not = ""
         self._begun = self._failed = False
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> WatchedLoop:
         self.begin()
         self._open = True
         return self
@@ -354,7 +355,7 @@ class WatchedStep:
     Nested calls, and calls on another thread meanwhile, are not steps. After an exception the watching begins again.
     """
 
-    def __init__(self, step: Callable[..., Any], steps: Steps) -> None:
+    def __init__(self, step: Callable[..., Any], steps: WatchedLoop) -> None:
         if iscoroutinefunction(step) or isgeneratorfunction(step) or isasyncgenfunction(step):
             raise UsageError(f"{name_of(step)} is asynchronous or a generator: calling it does not run a step")
         update_wrapper(self, step)
@@ -394,21 +395,21 @@ class WatchedStep:
 
 def watch(
     loop: Any, *, on: str | None, then: Callable[[Diagnosis], object] | None, options: dict[str, Any]
-) -> Steps | WatchedStep:
+) -> WatchedLoop | WatchedStep:
     """`gobrrr.watch`: Steps for an iterable or nothing, a WatchedStep for a function that runs one step."""
     need_torch()
-    from gobrrr.observe.live.watcher import Options
+    from gobrrr.observe.live.options import WatchOptions
 
     try:
-        chosen = Options(**options)
+        chosen = WatchOptions(**options)
     except TypeError as error:
         raise UsageError(f"watch: {str(error).partition('()')[2].strip() or error}") from None
     if callable(loop) and (
         not hasattr(loop, "__iter__") or hasattr(loop, "forward")
     ):  # a Sequential is a module, not a loop
         watcher = make_watcher(chosen, steps_from=f"each call of {name_of(loop)}")
-        return WatchedStep(loop, Steps(watcher, None, on, then))
+        return WatchedStep(loop, WatchedLoop(watcher, None, on, then))
     if isinstance(loop, str | bytes) or not (loop is None or hasattr(loop, "__iter__") or hasattr(loop, "__getitem__")):
         raise UsageError(f"watch takes something to iterate over or the function of a step, not {type(loop).__name__}")
     watcher = make_watcher(chosen, steps_from="each turn of the watched loop")
-    return Steps(watcher, loop, on, then)
+    return WatchedLoop(watcher, loop, on, then)

@@ -24,7 +24,7 @@ from gobrrr.analysis.answer.verdict import Verdict, judge
 from gobrrr.analysis.budget.device import budget_lines
 from gobrrr.analysis.budget.host import host_budget
 from gobrrr.analysis.events.ratios import share
-from gobrrr.analysis.findings.claims import Found, lengths
+from gobrrr.analysis.findings.claims import ClaimedFinding, lengths
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.places import listed, place_of, with_host
 from gobrrr.analysis.places.timeline import modules, roofs, timeline, with_modules
@@ -34,7 +34,7 @@ from gobrrr.conditions import catalogue as conditions
 from gobrrr.conditions.common import as_far_as_priced
 from gobrrr.conditions.overlap import explained, settle
 from gobrrr.errors import UnknownDeviceError
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.hardware import find, match_device
 from gobrrr.hardware.cache import look_up
 from gobrrr.model.diagnosis import (
@@ -52,12 +52,12 @@ from gobrrr.model.diagnosis import (
     Wall,
 )
 from gobrrr.model.events import ABSENT, I8
-from gobrrr.model.live import Counted, Memory
+from gobrrr.model.live import DispatchedCounts
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
 from gobrrr.model.tree import HOST_KINDS
 from gobrrr.treatments.framework.prescribing import prescribe
-from gobrrr.treatments.framework.seats import Looked
+from gobrrr.treatments.framework.seats import RankFindings
 
 THROUGHPUT = ("larger-batch",)
 """Treatments that raise the throughput and do not shorten a step."""
@@ -82,7 +82,7 @@ class Examined:
 
     diagnosis: Diagnosis
     lead: Study
-    ranks: tuple[Looked, ...]
+    ranks: tuple[RankFindings, ...]
     machine: Machine | None
     place: I8 | None = None
 
@@ -92,7 +92,7 @@ class Examined:
         return self.ranks[0].evidence if self.ranks else None
 
     @property
-    def found(self) -> Sequence[Found]:
+    def found(self) -> Sequence[ClaimedFinding]:
         """The findings of the leading device."""
         return self.ranks[0].found if self.ranks else ()
 
@@ -108,7 +108,7 @@ def diagnose(profile: Profile, *, on: str | Machine | None = None) -> Diagnosis:
 
 def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
     """`diagnose`, with what the diagnosis was made from."""
-    parts, profile = Parts(), representative(profile)
+    parts, profile = GuardedParts(), representative(profile)
     notes = list(profile.notes)
     machine, device = _machine(profile, on, notes)
     studies = _studied(profile, machine, parts)
@@ -160,7 +160,7 @@ def examine(profile: Profile, *, on: str | Machine | None = None) -> Examined:
         live=lead.rank.run_record(
             parts.make("counts of the step as it was dispatched", lambda: _counted(lead.rank), None)
         ),
-        memory_peak_bytes=_peak(lead.rank.memory),
+        memory_peak_bytes=lead.rank.memory.peak_bytes if lead.rank.memory is not None else None,
         version=_version(),
         not_checked=checked.unchecked,
         **{**tables, **places},
@@ -194,7 +194,7 @@ def _judged(
     )
 
 
-def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
+def _tables(lead: Study, parts: GuardedParts) -> tuple[I8, dict[str, Any]]:
     """(for each kind of call its row in `Diagnosis.ops`, the fields of the diagnosis for tables and charts)."""
     events, priced, steps = lead.rank.events, lead.priced, lead.steps
     front = lead.evidence[0] if lead.evidence else None
@@ -214,7 +214,11 @@ def _tables(lead: Study, parts: Parts) -> tuple[I8, dict[str, Any]]:
 
 
 def _placed(
-    front: Evidence | None, budget: list[BudgetLine], told: list[Found], tables: dict[str, Any], parts: Parts
+    front: Evidence | None,
+    budget: list[BudgetLine],
+    told: list[ClaimedFinding],
+    tables: dict[str, Any],
+    parts: GuardedParts,
 ) -> tuple[list[Finding], dict[str, Any], I8 | None]:
     """(the findings with places; the fields of the diagnosis about places, with the timeline; each event's place)."""
     findings = [found.finding for found in told]
@@ -240,13 +244,13 @@ def _placed(
     return located, fields, place
 
 
-def without(diagnosis: Diagnosis, parts: Parts) -> Diagnosis:
+def without(diagnosis: Diagnosis, parts: GuardedParts) -> Diagnosis:
     """The diagnosis with an entry in `not_checked` for each part that failed."""
     lines = [NotChecked(code=part, needs=error) for part, error in parts.failed.items()]
     return replace(diagnosis, not_checked=[*diagnosis.not_checked, *lines]) if lines else diagnosis
 
 
-def _studied(profile: Profile, machine: Machine | None, parts: Parts) -> list[Study]:
+def _studied(profile: Profile, machine: Machine | None, parts: GuardedParts) -> list[Study]:
     """The ranks, analysed. A rank that fails is left out, unless all fail: then the first one's error is raised."""
     if len(profile.ranks) == 1:
         return [study(profile.ranks[0], machine)]
@@ -366,21 +370,21 @@ def _own_length(rank: Study) -> tuple[bool, float]:
 class _Checked:
     """A device after all conditions: the findings to report, all findings, and the conditions not checked."""
 
-    told: list[Found]
-    every: list[Found]
+    told: list[ClaimedFinding]
+    every: list[ClaimedFinding]
     unchecked: list[NotChecked]
     step_ns: float = 0.0
 
 
-def _checked(rank: Study, wall_ns: float, parts: Parts) -> _Checked:
+def _checked(rank: Study, wall_ns: float, parts: GuardedParts) -> _Checked:
     """Run every condition on a rank's device; divide the time at stake, of a step of `wall_ns`, among the findings."""
     if not rank.evidence:
         needs = "a trace with device work (a step of a CPU is diagnosed as it runs: gobrrr diagnose file.py:step)"
         return _Checked([], [], [NotChecked(code=condition.code, needs=needs) for condition in conditions()])
     evidence = rank.evidence[0]
     results = [parts.make(known.code, partial(_looked_for, known, evidence), None) for known in conditions()]
-    found = [result for result in results if isinstance(result, Found) and not result.hidden]
-    hidden = [result for result in results if isinstance(result, Found) and result.hidden]
+    found = [result for result in results if isinstance(result, ClaimedFinding) and not result.hidden]
+    hidden = [result for result in results if isinstance(result, ClaimedFinding) and result.hidden]
     # all ranks together may take less than the leading rank alone
     step = min(evidence.wall_ns, wall_ns)
     settled = parts.make(
@@ -394,13 +398,13 @@ def _checked(rank: Study, wall_ns: float, parts: Parts) -> _Checked:
     return _Checked(told, [*told, *rest], [result for result in results if isinstance(result, NotChecked)], step)
 
 
-def _looked_for(condition: Condition, evidence: Evidence) -> Found | NotChecked | None:
+def _looked_for(condition: Condition, evidence: Evidence) -> ClaimedFinding | NotChecked | None:
     return as_far_as_priced(condition.code, evidence, condition.check(evidence))
 
 
 def _looked(
-    lead: Study, studies: Sequence[Study], checked: _Checked, row_of_group: I8, parts: Parts
-) -> tuple[Looked, ...]:
+    lead: Study, studies: Sequence[Study], checked: _Checked, row_of_group: I8, parts: GuardedParts
+) -> tuple[RankFindings, ...]:
     """The ranks with device work, the leading one first; that one alone if another can't be replayed."""
     if not lead.evidence:
         return ()
@@ -409,16 +413,16 @@ def _looked(
         others = []
     none = np.empty(0, dtype=np.int64)
     return (
-        Looked(lead.evidence[0], checked.every, row_of_group),
+        RankFindings(lead.evidence[0], checked.every, row_of_group),
         *(
-            Looked(other.evidence[0], _checked(other, other.wall.value or other.steps.wall_ns, parts).every, none)
+            RankFindings(other.evidence[0], _checked(other, other.wall.value or other.steps.wall_ns, parts).every, none)
             for other in others
         ),
     )
 
 
 def _prescribed(
-    ranks: Sequence[Looked], checked: _Checked, wall: Wall, notes: list[str], parts: Parts
+    ranks: Sequence[RankFindings], checked: _Checked, wall: Wall, notes: list[str], parts: GuardedParts
 ) -> list[Prescription]:
     """The treatments for the reported findings, replayed on all ranks or, if that is too much, on the leading one."""
     if sum(len(rank.evidence.priced.links.device) for rank in ranks) > MOST_TOGETHER and len(ranks) > 1:
@@ -439,11 +443,6 @@ def _ranked(findings: list[Finding], prescriptions: list[Prescription]) -> list[
     )  # stable: equals stay sorted by the time at stake
 
 
-def _peak(memory: Memory | None) -> float | None:
-    """The peak of the memory that tensors on the device held, if it was measured."""
-    return None if memory is None else memory.peak_bytes
-
-
-def _counted(rank: RankProfile) -> Counted | None:
+def _counted(rank: RankProfile) -> DispatchedCounts | None:
     """The FLOPs and bytes of the dispatched operations, if they were recorded."""
     return counted_live(rank.seen) if rank.seen is not None else None

@@ -16,7 +16,7 @@ from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.analysis.pricing.tally import beside
 from gobrrr.analysis.pricing.texts import arguments_text
 from gobrrr.analysis.replay.forecast import step_ns, table, timed
-from gobrrr.analysis.savings.elsewhere import ELSEWHERE
+from gobrrr.analysis.savings.elsewhere import OTHER_MACHINE_ERROR
 from gobrrr.cost import price
 from gobrrr.doors import pipeline
 from gobrrr.errors import UsageError
@@ -30,13 +30,13 @@ from gobrrr.model.recording import Recording
 from gobrrr.model.work import OpCall, Work
 from gobrrr.report.text import sanitise
 
-MOST_CHANGED = 8
+MOST_CHANGED_KEPT = 8
 """Operations with a changed bottleneck, and assumptions, that are listed; chosen."""
 
-TELLING = 0.005
+LEAST_TIME_SHARE = 0.005
 """Operations below this share of the device time are not mentioned; chosen."""
 
-UNSEEN = (
+NOT_PREDICTED = (
     NotChecked(code="D01", needs="a run: what the input pipeline takes is not predicted"),
     NotChecked(code="N01", needs="a trace of several ranks: collectives are not predicted"),
     NotChecked(code="O05", needs="a run: nothing is compiled here"),
@@ -87,7 +87,7 @@ def predict(
     return replace(
         first,
         machines=rows,
-        not_checked=[*first.not_checked, *UNSEEN],
+        not_checked=[*first.not_checked, *NOT_PREDICTED],
         evidence=[text.replace("achieved", "would reach", 1) for text in first.evidence],
         memory_peak_bytes=float(recording.peak_bytes),
         notes=[*_notes(recording, forecasts[0], rows[0]), *first.notes],
@@ -138,7 +138,7 @@ def _spread(expected: Sequence[Expected], stored: Efficiency, machine: Machine) 
     for call in expected:
         sums[call.kind] += call.ns * call.spread
     own = math.sqrt(sum(value**2 for value in sums.values())) / total
-    elsewhere = 0.0 if machine.name == stored.datasheet else ELSEWHERE
+    elsewhere = 0.0 if machine.name == stored.datasheet else OTHER_MACHINE_ERROR
     return math.sqrt(max(own, stored.step_spread) ** 2 + elsewhere**2)
 
 
@@ -183,10 +183,10 @@ def _changed(recording: Recording, works: dict[OpCall, Work], times: Forecast, f
         if there is not None and here is not None and there.bound != here.bound and there.ns and here.ns:
             sums[call.name, arguments_text(call) or "", there.bound] += time
     ranked = sorted(sums.items(), key=lambda item: -item[1])
-    least = TELLING * times.device_ns
+    least = LEAST_TIME_SHARE * times.device_ns
     return [
         ChangedOp(op=op, shapes=shapes, bound=bound, ns=time)
-        for (op, shapes, bound), time in ranked[:MOST_CHANGED]
+        for (op, shapes, bound), time in ranked[:MOST_CHANGED_KEPT]
         if time >= least
     ]
 
@@ -200,12 +200,12 @@ def _notes(recording: Recording, times: Forecast, row: MachineRow) -> list[str]:
         held = units.bytes_(float(recording.peak_bytes))
         notes.append(f"does not fit: tensors hold {held} at their peak, more than {times.machine.name} has")
     guessed = sum(item.ns for item in times.expected if item.guessed)
-    if guessed > TELLING * times.device_ns:
+    if guessed > LEAST_TIME_SHARE * times.device_ns:
         share = units.percent(guessed / times.device_ns)
         notes.append(
             f"{share} of the device time is in operations without a cost rule: assumed to move their data once"
         )
-    for item in recording.assumptions[:MOST_CHANGED]:
+    for item in recording.assumptions[:MOST_CHANGED_KEPT]:
         notes.append(f"{item.what}{_at(item.source)} is assumed to be {item.value}: it depends on real data")
     return [*notes, *beside(recording), *recording.notes]
 

@@ -18,15 +18,16 @@ from gobrrr.observe.live import make_watcher
 
 if TYPE_CHECKING:
     from gobrrr.observe.live.loops import script as scripts
-    from gobrrr.observe.live.loops.loop import Finder, Found
-    from gobrrr.observe.live.watcher import Options, Watcher
+    from gobrrr.observe.live.loops.loop import Finder, FoundLoop
+    from gobrrr.observe.live.options import WatchOptions
+    from gobrrr.observe.live.watcher import Watcher
 
 RANKS_WARMUP = 6
 """Warm-up steps of a script with several ranks: a fixed number, so that all ranks measure the same steps. Chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class ScriptOutcome:
     """A script that was run: its exit status, and the diagnosis of its step loop or why there is none."""
 
     status: int
@@ -44,7 +45,7 @@ def run(
     steps: Literal["optimizer", "module", "line"] | None = None,
     told: Callable[[str], None] | None = None,
     stages: live.Stages | None = None,
-) -> Ran:
+) -> ScriptOutcome:
     """Run a script under a watcher. An exception of the script is printed as python prints it and sets the exit status.
 
     `told` is called with a line on the progress while the script runs; `stages` with the stages afterwards.
@@ -67,15 +68,15 @@ def run(
         return Finder(watchers[0], steps=steps)
 
     ran = scripts.run(script, arguments, is_module=module, loop=WhenTorchArrives(finder), stop_after=stop_after)
-    found: Found | None = ran.found
+    found: FoundLoop | None = ran.found
     if found is None or not watchers:
         why = "it never imported torch, so no step could be measured"
-        return Ran(status=ran.status, why_not=f"{script}: {why}{_ending(ran)}")
+        return ScriptOutcome(status=ran.status, why_not=f"{script}: {why}{_ending(ran)}")
     if found.failure is not None or found.how is None:
         more = f" ({'; '.join(found.remarks)})" if found.remarks else ""
-        return Ran(status=ran.status, why_not=f"{script}: {found.failure or found.text}{more}{_ending(ran)}")
+        return ScriptOutcome(status=ran.status, why_not=f"{script}: {found.failure or found.text}{more}{_ending(ran)}")
     if _number("RANK", 0) > 0:
-        return Ran(status=ran.status)  # the first rank reports for all
+        return ScriptOutcome(status=ran.status)  # the first rank reports for all
     watcher = watchers[0]
     watcher.steps_from = f"{found.text}; {units.things(found.boundaries, 'step')} watched"
     if found.how != "optimizer":
@@ -84,13 +85,13 @@ def run(
     try:
         diagnosis = live.diagnose_profile(watcher.profile(script, cpu_name()), on=on, stages=stages)
     except GobrrrError as error:
-        return Ran(status=ran.status, why_not=f"{error}{_ending(ran)}")
+        return ScriptOutcome(status=ran.status, why_not=f"{error}{_ending(ran)}")
     except Exception as error:  # the script's own exit status stands
-        return Ran(status=ran.status, why_not=f"{script}: its step {failed('the step', error)}")
-    return Ran(status=ran.status, diagnosis=diagnosis)
+        return ScriptOutcome(status=ran.status, why_not=f"{script}: its step {failed('the step', error)}")
+    return ScriptOutcome(status=ran.status, diagnosis=diagnosis)
 
 
-def _ending(ran: scripts.Ran) -> str:
+def _ending(ran: scripts.ScriptRun) -> str:
     """How a script ended, if that may be why there is no answer."""
     if ran.error is not None:
         return f". The script ended in an error: {ran.error}"
@@ -113,8 +114,8 @@ def _number(variable: str, otherwise: int) -> int:
     return int(value) if value.isdecimal() else otherwise
 
 
-def _in_step() -> Options:
+def _in_step() -> WatchOptions:
     """Options by number of steps, not by time: all ranks must measure the same ones, or they wait for each other."""
-    from gobrrr.observe.live.watcher import Options
+    from gobrrr.observe.live.options import WatchOptions
 
-    return Options(warmup=RANKS_WARMUP, most_warmup=RANKS_WARMUP, window_s=math.inf, profiled_s=math.inf)
+    return WatchOptions(warmup=RANKS_WARMUP, most_warmup=RANKS_WARMUP, window_s=math.inf, profiled_s=math.inf)

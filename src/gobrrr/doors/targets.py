@@ -17,7 +17,7 @@ from gobrrr.report.text import sanitise
 
 STDIN = "-"
 
-MOST_NAMES = 8
+MOST_SUGGESTED_STEPS = 8
 """Steps of a file that an error message names; chosen."""
 
 _LIVE = re.compile(r"[^:]+:[^\W\d][\w.]*")
@@ -73,8 +73,8 @@ def _steps_in(file: str) -> str:
     names = names_in(file)
     if not names:
         return f"name a step as {shown}:NAME (the file has no function or Workload at its top level)"
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    listed = ", ".join(f"{shown}:{name}" for name in names[:MOST_NAMES])
+    more = f" and {len(names) - MOST_SUGGESTED_STEPS} more" if len(names) > MOST_SUGGESTED_STEPS else ""
+    listed = ", ".join(f"{shown}:{name}" for name in names[:MOST_SUGGESTED_STEPS])
     return f"name one of its callables: {listed}{more}"
 
 

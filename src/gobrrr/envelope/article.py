@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gobrrr.envelope.calculate import calculate
 from gobrrr.envelope.tables import TERA, a100, article_machine, bert, doubling, numbers
-from gobrrr.model.envelope import Article, Claim, Envelope
+from gobrrr.model.envelope import Article, ArticleFigure, Envelope
 
 ELEMENTS = 2**26
 """Size of the tensors below; no figure depends on it."""
@@ -29,13 +29,15 @@ def article() -> Article:
     return Article(claims=claims(), a100=a100(), doubling=doubling(), bert=bert())
 
 
-def claims() -> tuple[Claim, ...]:
+def claims() -> tuple[ArticleFigure, ...]:
     """Every figure of the article that follows from others, in the order of its text."""
     return (*_factory(), *_bandwidth(), *_fusion(), *_repeat(), *_overhead(), *_readers())
 
 
-def _claim(quote: str, claimed: float, computed: float, how: str, unit: str = "", source: str = "article") -> Claim:
-    return Claim(
+def _claim(
+    quote: str, claimed: float, computed: float, how: str, unit: str = "", source: str = "article"
+) -> ArticleFigure:
+    return ArticleFigure(
         quote=quote,
         claimed=_figure(claimed, unit),
         computed=_figure(computed, unit),
@@ -62,7 +64,7 @@ def _on_article(what: str, dtype: str = "float32", ops: int | None = None) -> En
     return calculate(what, shape=ELEMENTS, dtype=dtype, ops=ops, on=article_machine())
 
 
-def _factory() -> Iterator[Claim]:
+def _factory() -> Iterator[ArticleFigure]:
     """The doubling times, the matrix units, BERT."""
     rows = {row.row.partition(" (")[0]: row for row in doubling()}
     yearly, times = rows["Annual Bandwidth Improvement"], rows["Time for Bandwidth to Double in Years"]
@@ -85,10 +87,10 @@ def _factory() -> Iterator[Claim]:
     yield from _bert()
 
 
-def _doubling_time(words: str, factor: float, years: float) -> Claim:
+def _doubling_time(words: str, factor: float, years: float) -> ArticleFigure:
     """ln 2 / ln factor, for all factors that round to the printed one."""
     least, most = (math.log(2) / math.log(factor + off) for off in (ROUNDING, -ROUNDING))
-    return Claim(
+    return ArticleFigure(
         quote=f"time for the bandwidth of the {words} to double in years",
         claimed=f"{years:g}",
         computed=f"{least:.2f} to {most:.2f}",
@@ -97,7 +99,7 @@ def _doubling_time(words: str, factor: float, years: float) -> Claim:
     )
 
 
-def _bert() -> Iterator[Claim]:
+def _bert() -> Iterator[ArticleFigure]:
     matmul, norm, pointwise = bert()
     yield _claim(
         "non-matmul ops only make up 0.2% of our FLOPS",
@@ -116,7 +118,7 @@ def _bert() -> Iterator[Claim]:
         )
 
 
-def _bandwidth() -> Iterator[Claim]:
+def _bandwidth() -> Iterator[ArticleFigure]:
     given = numbers()
     bandwidth, peak = given["memory_bandwidth"].value, given["vector_peak"].value
     yield _claim(
@@ -138,7 +140,7 @@ def _bandwidth() -> Iterator[Claim]:
         )
 
 
-def _fusion() -> Iterator[Claim]:
+def _fusion() -> Iterator[ArticleFigure]:
     """x.cos().cos()."""
     twice, once = _on_article("x.cos().cos()"), _on_article("x.cos()")
     tensor = ELEMENTS * FLOAT32_BYTES
@@ -160,7 +162,7 @@ def _fusion() -> Iterator[Claim]:
     )
 
 
-def _repeat() -> Iterator[Claim]:
+def _repeat() -> Iterator[ArticleFigure]:
     """The sweep over `repeat`."""
     once = _on_article("pointwise", ops=1).fused
     yield _claim(
@@ -181,7 +183,7 @@ def _repeat() -> Iterator[Claim]:
     balance = _on_article("pointwise", ops=64).balance
     if balance is not None:
         turn = balance.needed_without_fma
-        yield Claim(
+        yield ArticleFigure(
             quote="memory-bound for repeat < 32, compute-bound for repeat > 64",
             claimed="32 to 64",
             computed=f"{turn:.4g}",
@@ -190,7 +192,7 @@ def _repeat() -> Iterator[Claim]:
         )
 
 
-def _overhead() -> Iterator[Claim]:
+def _overhead() -> Iterator[ArticleFigure]:
     given = numbers()
     yield _claim(
         "in the time of a single Python FLOP, an A100 could have chewed through 9.75 million FLOPS",
@@ -200,7 +202,7 @@ def _overhead() -> Iterator[Claim]:
     )
 
 
-def _readers() -> Iterator[Claim]:
+def _readers() -> Iterator[ArticleFigure]:
     """What readers' notes on the article derive from it."""
     product = calculate("mm", 4096, 4096, 4096, dtype="bf16", on=article_machine())
     yield _claim(

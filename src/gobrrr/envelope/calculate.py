@@ -18,7 +18,7 @@ from gobrrr.envelope.problems import Options, Problem, Shape
 from gobrrr.envelope.tables import ARTICLE, article_machine
 from gobrrr.errors import UsageError
 from gobrrr.hardware import find
-from gobrrr.model.envelope import Balance, Bound, Envelope, Kernel, Plan, Roof
+from gobrrr.model.envelope import Balance, Bound, ComputeCeiling, Envelope, EnvelopeKernel, KernelPlan
 from gobrrr.model.machine import Machine
 from gobrrr.model.work import Work
 
@@ -106,12 +106,12 @@ def envelope(problem: Problem, machine: Machine) -> Envelope:
     )
 
 
-def _plan(pieces: Sequence[Piece], machine: Machine) -> Plan:
+def _plan(pieces: Sequence[Piece], machine: Machine) -> KernelPlan:
     kernels = tuple(_kernel(piece, machine) for piece in pieces)
     flop = sum(kernel.calls * kernel.flop for kernel in kernels)
     moved = sum(kernel.calls * (kernel.bytes or 0.0) for kernel in kernels)
     bound, share, total = _bound(kernels)
-    return Plan(
+    return KernelPlan(
         kernels=kernels,
         launches=sum(kernel.calls for kernel in kernels),
         matrix_flop=sum(kernel.calls * (kernel.matrix_flop or 0.0) for kernel in kernels),
@@ -124,7 +124,7 @@ def _plan(pieces: Sequence[Piece], machine: Machine) -> Plan:
     )
 
 
-def _bound(kernels: Iterable[Kernel]) -> tuple[Bound | None, float | None, float | None]:
+def _bound(kernels: Iterable[EnvelopeKernel]) -> tuple[Bound | None, float | None, float | None]:
     """The bound that holds most of the floor, its share of it, and the whole floor; None if a kernel has none."""
     shares: dict[Bound, float] = {}
     for kernel in kernels:
@@ -141,10 +141,10 @@ def _from_dram(machine: Machine) -> Machine:
     return replace(machine, cache_bytes=None, cache_bytes_per_s=None)
 
 
-def _kernel(piece: Piece, machine: Machine) -> Kernel:
+def _kernel(piece: Piece, machine: Machine) -> EnvelopeKernel:
     work = piece.work
     floor = roofline.floor(work, _from_dram(machine)) if _has_peaks(work, machine) else None
-    return Kernel(
+    return EnvelopeKernel(
         name=piece.name,
         calls=piece.calls,
         count=work.count,
@@ -170,7 +170,7 @@ def _vector_dtype(dtype: str | None) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def _roofs(kernels: Iterable[Kernel], machine: Machine) -> tuple[Roof, ...]:
+def _roofs(kernels: Iterable[EnvelopeKernel], machine: Machine) -> tuple[ComputeCeiling, ...]:
     """Each compute ceiling that the kernels meet, once."""
     peaks: dict[str, float] = {}
     for kernel in kernels:
@@ -184,12 +184,12 @@ def _roofs(kernels: Iterable[Kernel], machine: Machine) -> tuple[Roof, ...]:
                 peaks[f"{dtype} vector"] = machine.vector_flop_per_s[dtype].value
     memory = machine.memory_bytes_per_s
     return tuple(
-        Roof(name=name, flop_per_s=value, ridge=None if memory is None else value / memory.value)
+        ComputeCeiling(name=name, flop_per_s=value, ridge=None if memory is None else value / memory.value)
         for name, value in peaks.items()
     )
 
 
-def _balance(problem: Problem, fused: Plan, machine: Machine) -> Balance | None:
+def _balance(problem: Problem, fused: KernelPlan, machine: Machine) -> Balance | None:
     """Operations an element of the one pointwise kernel that everything fuses to; None where it is more than that."""
     first = fused.kernels[0]
     if len(fused.kernels) > 1 or first.calls > 1 or first.matrix_flop or not first.vector_flop or not first.bytes:
@@ -210,7 +210,7 @@ def _balance(problem: Problem, fused: Plan, machine: Machine) -> Balance | None:
     )
 
 
-def _notes(problem: Problem, unfused: Plan, fused: Plan, machine: Machine) -> Iterable[str]:
+def _notes(problem: Problem, unfused: KernelPlan, fused: KernelPlan, machine: Machine) -> Iterable[str]:
     yield from problem.notes
     yield from dict.fromkeys(kernel.note for kernel in (*unfused.kernels, *fused.kernels) if kernel.note)
     yield from _rows_note(problem, machine)
@@ -252,7 +252,7 @@ def _rows_note(problem: Problem, machine: Machine) -> Iterable[str]:
         yield f"with N = {columns:,} and K = {inner:,}, memory is the bound whatever M is"
 
 
-def _cache_note(fused: Plan, machine: Machine) -> Iterable[str]:
+def _cache_note(fused: KernelPlan, machine: Machine) -> Iterable[str]:
     size = machine.cache_bytes
     local = all(kernel.link == "memory" for kernel in fused.kernels)
     if size is None or not local or fused.bytes > size.value:
@@ -275,7 +275,7 @@ def smallest_kernel_ns() -> float | None:
         return None
 
 
-def _launch_note(unfused: Plan, fused: Plan) -> Iterable[str]:
+def _launch_note(unfused: KernelPlan, fused: KernelPlan) -> Iterable[str]:
     least = smallest_kernel_ns()
     if least is None:
         return
@@ -289,7 +289,7 @@ def _launch_note(unfused: Plan, fused: Plan) -> Iterable[str]:
             return
 
 
-def _float32_note(fused: Plan, machine: Machine) -> Iterable[str]:
+def _float32_note(fused: KernelPlan, machine: Machine) -> Iterable[str]:
     vectors = any(kernel.matrix_flop and kernel.matrix_dtype == "float32" for kernel in fused.kernels)
     if vectors and "float32" not in machine.matrix_flop_per_s and "tf32" in machine.matrix_flop_per_s:
         peak = units.rate(machine.matrix_flop_per_s["tf32"].value, "FLOP")

@@ -12,7 +12,7 @@ import msgspec
 
 from gobrrr import units
 from gobrrr.model.contention import DISTURBED, Contention
-from gobrrr.model.measured import Curve, Entry, Measurement, Quantity, Skipped
+from gobrrr.model.measured import Curve, MeasuredFigure, Measurement, Quantity, Skipped
 
 RELIABLE = 0.25
 """Where the quartiles are further apart than this share of the median, the median is no ceiling: the best repeat is a
@@ -40,7 +40,7 @@ def at_most(amount: Quantity) -> float:
     return min(best, amount.low)
 
 
-def doubt(measured: Measurement, entry: Entry) -> str:
+def doubt(measured: Measurement, entry: MeasuredFigure) -> str:
     """Why a figure is only a bound, as a clause; "" where its median is what the machine does."""
     return _busy(measured, entry.stage, entry.group in ON_HOST) or _spread(entry.amount)
 
@@ -63,7 +63,7 @@ def _busy(measured: Measurement, stage: str, on_host: bool) -> str:
     return shared.in_words() if lost is not None and lost >= DISTURBED else ""
 
 
-def doubtful(measured: Measurement) -> list[Entry]:
+def doubtful(measured: Measurement) -> list[MeasuredFigure]:
     """The ceilings among the entries that are only lower bounds."""
     return [entry for entry in measured.entries if entry.group in CEILINGS and doubt(measured, entry)]
 
@@ -102,7 +102,7 @@ def merged(kept: Measurement, new: Measurement) -> Measurement:
 
     Both are of one device, driver and torch. Of two runs in doubt the one that reached more stays.
     """
-    runs, entries, curves, skipped = [], list[Entry](), list[Curve](), list[Skipped]()
+    runs, entries, curves, skipped = [], list[MeasuredFigure](), list[Curve](), list[Skipped]()
     older = {run.name: run for run in kept.stages}
     for name in dict.fromkeys([*(run.name for run in kept.stages), *(run.name for run in new.stages)]):
         source = kept if _older_is_better(kept, new, name) else new

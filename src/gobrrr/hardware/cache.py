@@ -23,7 +23,7 @@ from gobrrr.system import files
 from gobrrr.system.paths import without_home
 
 
-class Found(NamedTuple):
+class KeptMachine(NamedTuple):
     """What the cache holds for a device, and what a reader must know about it."""
 
     machine: Machine | None
@@ -87,14 +87,14 @@ def load_measured(device_name: str | None, where: Path | None = None) -> Machine
     return look_up(device_name, where).machine
 
 
-def look_up(device_name: str | None, where: Path | None = None) -> Found:
+def look_up(device_name: str | None, where: Path | None = None) -> KeptMachine:
     """The newest measurement of a device as a machine, with notes: which one it is, and files that were ignored."""
     measured, ignored = newest(device_name, where)
     if measured is None:
-        return Found(None, ignored)
+        return KeptMachine(None, ignored)
     env = measured.environment
     machine = machine_of(measured, datasheet_of(env.device_name, env.memory_bytes))
-    return Found(machine, (f"least times use {machine.notes[0]} (gobrrr machine)", *ignored))
+    return KeptMachine(machine, (f"least times use {machine.notes[0]} (gobrrr machine)", *ignored))
 
 
 def measured_as(name: str, where: Path | None = None) -> Measurement | None:

@@ -11,17 +11,17 @@ from gobrrr.errors import UnknownDeviceError
 from gobrrr.hardware.bounds import CACHE_CURVE, CEILINGS, at_least, doubt, doubt_of_point, doubtful
 from gobrrr.hardware.match import match_device
 from gobrrr.model.machine import RECORDING_MODES, Ceiling, Machine, ObserverCosts, RecordingCost
-from gobrrr.model.measured import Entry, Measurement, Quantity
+from gobrrr.model.measured import MeasuredFigure, Measurement, Quantity
 
-LAST = "last level"
-STEADY = 0.5
+LAST_CACHE = "last level"
+WIDEST_OBSERVER_SPREAD = 0.5
 """Where the quartiles are further apart than this share of the median, what the profiler adds is not known: it is a
 small difference of times of a busy host. Chosen, not measured."""
-HALF = "half of the fused multiply-add peak: one FLOP an instruction"
+HALF_PEAK_NOTE = "half of the fused multiply-add peak: one FLOP an instruction"
 """The note of a rate of multiplications alone."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class CeilingRow(msgspec.Struct, frozen=True, kw_only=True):
     """One figure beside the datasheet's; `datasheet` None: it gives none, or the device is not in the table.
 
     `at_least`: why the figure is only a lower bound of the ceiling; "" where it is what the device does.
@@ -59,10 +59,10 @@ def datasheet_of(device_name: str | None, memory_bytes: int | None = None) -> Ma
         return None
 
 
-def compare(measured: Measurement, datasheet: Machine | None) -> list[Row]:
+def compare(measured: Measurement, datasheet: Machine | None) -> list[CeilingRow]:
     """Every entry of a measurement beside what the datasheet says of the same thing."""
     return [
-        Row(
+        CeilingRow(
             group=entry.group,
             name=entry.name,
             unit=entry.unit,
@@ -75,7 +75,7 @@ def compare(measured: Measurement, datasheet: Machine | None) -> list[Row]:
     ]
 
 
-def _quoted(entry: Entry, measured: Measurement, sheet: Machine) -> Ceiling | None:
+def _quoted(entry: MeasuredFigure, measured: Measurement, sheet: Machine) -> Ceiling | None:
     if entry.group == "matrix":
         table = sheet.matrix_flop_per_s if _on_matrix_units(entry.name, measured, sheet) else sheet.vector_flop_per_s
         return table.get(entry.name)
@@ -84,7 +84,7 @@ def _quoted(entry: Entry, measured: Measurement, sheet: Machine) -> Ceiling | No
         peak = sheet.vector_flop_per_s.get(dtype)
         if peak is None or kind == "fma":
             return peak
-        return Ceiling(value=peak.value / 2, provenance="derived", source=f"{HALF} ({peak.source})")
+        return Ceiling(value=peak.value / 2, provenance="derived", source=f"{HALF_PEAK_NOTE} ({peak.source})")
     return {"memory": sheet.memory_bytes_per_s, "host": sheet.host_bytes_per_s}.get(entry.group)
 
 
@@ -130,7 +130,7 @@ def _observer(measured: Measurement, source: str) -> ObserverCosts | None:
         ns = {
             f"{kind}_ns": entry.amount.value * 1e9
             for kind, entry in found.items()
-            if entry is not None and entry.amount.spread <= STEADY
+            if entry is not None and entry.amount.spread <= WIDEST_OBSERVER_SPREAD
         }
         if found["op"] is not None and "op_ns" in ns:
             modes[mode] = RecordingCost(spread=found["op"].amount.spread, **ns)
@@ -152,7 +152,7 @@ def source_of(measured: Measurement, stage: str = "") -> str:
     return ", ".join([*filter(None, parts), *([f"driver {env.driver}"] if env.driver else [])])
 
 
-def _ceiling(measured: Measurement, quoted: Ceiling | None, entries: Sequence[Entry | None]) -> Ceiling | None:
+def _ceiling(measured: Measurement, quoted: Ceiling | None, entries: Sequence[MeasuredFigure | None]) -> Ceiling | None:
     """The largest figure. A figure in doubt counts with its best repeat, and only where no `quoted` one is above it."""
     found = [entry for entry in entries if entry is not None]
     steady = [entry for entry in found if not doubt(measured, entry)]
@@ -169,7 +169,7 @@ def _ceiling(measured: Measurement, quoted: Ceiling | None, entries: Sequence[En
     return Ceiling(value=top.amount.value, provenance="measured", source=_where(measured, top)) if top else None
 
 
-def _where(measured: Measurement, entry: Entry) -> str:
+def _where(measured: Measurement, entry: MeasuredFigure) -> str:
     return f"{source_of(measured, entry.stage)} ({entry.group}, {entry.name}{f', {entry.at}' if entry.at else ''})"
 
 
@@ -202,7 +202,7 @@ def _caches(measured: Measurement, base: Machine) -> dict[str, Ceiling | None]:
     quoted = base.cache_bytes_per_s
     if measured.environment.kind != "cpu":
         return {"cache_bytes_per_s": _cache(measured, quoted, base.cache_bytes, 0.0, 1)}
-    entry = measured.entry("cache", LAST)
+    entry = measured.entry("cache", LAST_CACHE)
     if entry is None:
         return {}
     reported = f"{source_of(measured, entry.stage)} (what the system reports)"

@@ -17,7 +17,7 @@ from gobrrr.hardware.bounds import at_most, doubt
 from gobrrr.model.measured import Measurement
 from gobrrr.model.recording import RecordedCall
 
-FILE = "data/dispatch.json"
+DISPATCH_FILE = "data/dispatch.json"
 """The stored model: bench/fit_dispatch.py makes it."""
 Host = Literal["fast", "middle", "slow"]
 
@@ -127,4 +127,4 @@ def listed(recorded: RecordedCall) -> int:
 @cache
 def load() -> Hosts:
     """The model that is shipped."""
-    return msgspec.json.decode(files("gobrrr.hardware").joinpath(FILE).read_bytes(), type=Hosts)
+    return msgspec.json.decode(files("gobrrr.hardware").joinpath(DISPATCH_FILE).read_bytes(), type=Hosts)

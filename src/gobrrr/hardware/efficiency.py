@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-FILE = "data/efficiency.json"
+EFFICIENCY_FILE = "data/efficiency.json"
 """The stored table: bench/fit_efficiency.py makes it."""
 
 
@@ -51,7 +51,7 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[str, Share]
     step_spread: float
 
-    def share(self, kind: Kind) -> tuple[str, Share]:
+    def share(self, kind: ShareKey) -> tuple[str, Share]:
         """(key, entry): the most specific entry that there is."""
         for key in keys(kind):
             found = self.shares.get(key)
@@ -60,7 +60,7 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
         return "", self.shares[""]
 
 
-class Kind(NamedTuple):
+class ShareKey(NamedTuple):
     """What decides a call's share: canonical name, variant (gobrrr.hardware.variants), family, element type."""
 
     op: str
@@ -69,7 +69,7 @@ class Kind(NamedTuple):
     dtype: str
 
 
-def keys(kind: Kind) -> tuple[str, ...]:
+def keys(kind: ShareKey) -> tuple[str, ...]:
     """The keys under which a kind's share may stand, most specific first; "" stands for everything."""
     op = f"{kind.op}.{kind.variant}" if kind.variant else kind.op
     family = f"{kind.family}.{kind.variant}" if kind.variant else kind.family
@@ -125,5 +125,5 @@ def canonical(name: str) -> str:
 @cache
 def load() -> Efficiency:
     """The table that is shipped."""
-    data = files("gobrrr.hardware").joinpath(FILE).read_bytes()
+    data = files("gobrrr.hardware").joinpath(EFFICIENCY_FILE).read_bytes()
     return msgspec.json.decode(data, type=Efficiency)

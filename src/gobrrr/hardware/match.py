@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from gobrrr.errors import UnknownDeviceError
-from gobrrr.hardware.table import GIB, Row, machine_of, rows
+from gobrrr.hardware.table import GIB, DatasheetRow, machine_of, rows
 from gobrrr.model.machine import Machine
 
 How = Literal["name", "properties"]
@@ -88,16 +88,16 @@ def match_device(
     return _by_properties(name, seen)
 
 
-def _named(row: Row, device_name: str) -> Machine:
+def _named(row: DatasheetRow, device_name: str) -> Machine:
     return msgspec.structs.replace(machine_of(row), device_name=device_name or None)
 
 
 @cache
-def _patterns() -> tuple[tuple[re.Pattern[str], Row], ...]:
+def _patterns() -> tuple[tuple[re.Pattern[str], DatasheetRow], ...]:
     return tuple((re.compile(row.device_regex, re.IGNORECASE), row) for row in rows())
 
 
-def _by_driver_name(name: str) -> Row | None:
+def _by_driver_name(name: str) -> DatasheetRow | None:
     return next((row for pattern, row in _patterns() if pattern.fullmatch(name)), None)
 
 
@@ -106,11 +106,11 @@ def _plain(name: str) -> str:
 
 
 @cache
-def _short_names() -> dict[str, Row]:
+def _short_names() -> dict[str, DatasheetRow]:
     return {_plain(short): row for row in rows() for short in (row.name, *row.short_names.split("|"))}
 
 
-def _by_short_name(name: str, seen: Properties) -> Row | None:
+def _by_short_name(name: str, seen: Properties) -> DatasheetRow | None:
     """The short name as it is, or with the memory that the driver reports ("a100" with 80 GiB: "a100-80gb")."""
     plain = _plain(name)
     row = _short_names().get(plain)
@@ -126,7 +126,7 @@ def _family(plain: str) -> tuple[str, ...]:
     return tuple(row.name for row in rows() if plain and _plain(row.name).startswith(plain))
 
 
-def _reading(name: str, row: Row) -> str:
+def _reading(name: str, row: DatasheetRow) -> str:
     others = [other for other in _family(_plain(name)) if other != row.name]
     if not others or _plain(name) == _plain(row.name):
         return ""
@@ -146,30 +146,30 @@ def _by_properties(name: str, seen: Properties) -> Match:
     return Match(machine=_named(row, name), how="properties", note=_by_what(name, row, fitting, seen))
 
 
-def _fits(row: Row, seen: Properties) -> bool:
+def _fits(row: DatasheetRow, seen: Properties) -> bool:
     """Memory and processors must both be given and both agree; the capability as well where it is given."""
     return seen.processors == row.processors and _fits_memory(row, seen) and seen.compute in (None, row.capability)
 
 
-def _fits_memory(row: Row, seen: Properties) -> bool:
+def _fits_memory(row: DatasheetRow, seen: Properties) -> bool:
     if seen.memory_bytes is None or row.memory_gib is None:
         return False
     low, high = REPORTED_MEMORY
     return low <= seen.memory_bytes / (row.memory_gib * GIB) <= high
 
 
-def _same_ceilings(row: Row, other: Row) -> bool:
+def _same_ceilings(row: DatasheetRow, other: DatasheetRow) -> bool:
     """The same roof, whatever the board: peaks, bandwidth, caches and links; not power."""
     neutral = {"name": "", "notes": ()}
     return msgspec.structs.replace(machine_of(row), **neutral) == msgspec.structs.replace(machine_of(other), **neutral)
 
 
-def _on_the_board(fitting: list[Row]) -> Row:
+def _on_the_board(fitting: list[DatasheetRow]) -> DatasheetRow:
     """Of rows with the same ceilings, the module rather than the PCIe card: engineering boards are modules."""
     return next((row for row in fitting if row.form != "PCIe"), fitting[0])
 
 
-def _by_what(name: str, row: Row, fitting: list[Row], seen: Properties) -> str:
+def _by_what(name: str, row: DatasheetRow, fitting: list[DatasheetRow], seen: Properties) -> str:
     memory = (seen.memory_bytes or 0) / GIB
     shared = [other.name for other in fitting if other is not row]
     also = f" ({', '.join(shared)} has the same ceilings)" if shared else ""
@@ -177,14 +177,14 @@ def _by_what(name: str, row: Row, fitting: list[Row], seen: Properties) -> str:
     return f"{called}; matched to {row.name}{also} by {memory:.1f} GiB of memory and {seen.processors} processors"
 
 
-def _refuse_contradiction(name: str, row: Row, seen: Properties) -> None:
+def _refuse_contradiction(name: str, row: DatasheetRow, seen: Properties) -> None:
     """A slice of a card (MIG, AMD's partition modes) keeps the card's name but not its ceilings."""
     reason = _contradiction(row, seen)
     if reason:
         raise UnknownDeviceError(f"{name} ({reason})", known())
 
 
-def _contradiction(row: Row, seen: Properties) -> str | None:
+def _contradiction(row: DatasheetRow, seen: Properties) -> str | None:
     if seen.compute is not None and seen.compute != row.capability:
         return f"capability {seen.compute[0]}.{seen.compute[1]}, where {row.name} has {row.compute}"
     low, high = SAME_CARD

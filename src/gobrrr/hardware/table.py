@@ -27,7 +27,7 @@ PCIE_ENCODING = 128 / 130
 """Generations 3 to 5 send 128 bits of payload in 130."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class DatasheetRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table as it stands in the file; `None` for an empty cell.
 
     Peaks are dense TFLOP/s (FMA = 2). `fp64`, `fp32` are the vector units, the others the matrix units.
@@ -81,7 +81,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return int(major), int(minor)
 
 
-MATRIX = {
+MATRIX_COLUMNS = {
     "bfloat16": "bf16",
     "float16": "fp16",
     "tf32": "tf32",
@@ -93,17 +93,17 @@ MATRIX = {
 }
 """Column by dtype of the matrix units; NVIDIA's have no float32, so its cells are empty."""
 
-VECTOR = {"float32": "fp32", "float64": "fp64"}
+VECTOR_COLUMNS = {"float32": "fp32", "float64": "fp64"}
 """Column by dtype of the vector units."""
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[DatasheetRow, ...]:
     """The table as it stands in the file, in its order."""
     text = files("gobrrr.hardware").joinpath("data/datasheet.csv").read_text(encoding="utf-8")
     lines = csv.DictReader(text.splitlines())
     return tuple(
-        msgspec.convert({key: cell for key, cell in line.items() if cell}, Row, strict=False) for line in lines
+        msgspec.convert({key: cell for key, cell in line.items() if cell}, DatasheetRow, strict=False) for line in lines
     )
 
 
@@ -113,14 +113,14 @@ def load() -> tuple[Machine, ...]:
     return tuple(machine_of(row) for row in rows())
 
 
-def machine_of(row: Row) -> Machine:
+def machine_of(row: DatasheetRow) -> Machine:
     """The row in SI base units, each ceiling with provenance and source."""
     return Machine(
         name=row.name,
         vendor=row.vendor,
         architecture=row.architecture,
-        matrix_flop_per_s=_peaks(row, MATRIX),
-        vector_flop_per_s=_peaks(row, VECTOR),
+        matrix_flop_per_s=_peaks(row, MATRIX_COLUMNS),
+        vector_flop_per_s=_peaks(row, VECTOR_COLUMNS),
         memory_bytes_per_s=_quoted(row, row.memory_gb_per_s, GIGA),
         cache_bytes_per_s=_cache_bandwidth(row),
         cache_bytes=_last_cache(row),
@@ -132,25 +132,25 @@ def machine_of(row: Row) -> Machine:
     )
 
 
-def _quoted(row: Row, figure: float | None, unit: float, what: str = "") -> Ceiling | None:
+def _quoted(row: DatasheetRow, figure: float | None, unit: float, what: str = "") -> Ceiling | None:
     if figure is None:
         return None
     return Ceiling(value=figure * unit, provenance="datasheet", source=f"{row.source}{what}")
 
 
-def _peaks(row: Row, columns: dict[str, str]) -> dict[str, Ceiling]:
+def _peaks(row: DatasheetRow, columns: dict[str, str]) -> dict[str, Ceiling]:
     quoted = {dtype: _quoted(row, getattr(row, column), TERA) for dtype, column in columns.items()}
     return {dtype: ceiling for dtype, ceiling in quoted.items() if ceiling is not None}
 
 
-def _last_cache(row: Row) -> Ceiling | None:
+def _last_cache(row: DatasheetRow) -> Ceiling | None:
     """The last cache before DRAM: what a working set must exceed before it is priced at DRAM bandwidth."""
     if row.llc_mib is not None:
         return _quoted(row, row.llc_mib, MIB, f" (memory-side cache; L2 is {row.l2_mib:g} MiB over all dies)")
     return _quoted(row, row.l2_mib, MIB)
 
 
-def _cache_bandwidth(row: Row) -> Ceiling | None:
+def _cache_bandwidth(row: DatasheetRow) -> Ceiling | None:
     """Bandwidth of the last cache. Vendors print none; this is the best of a copy sweep over working sets."""
     if row.measured_cache_gb_per_s is None:
         return None
@@ -158,7 +158,7 @@ def _cache_bandwidth(row: Row) -> Ceiling | None:
     return Ceiling(value=row.measured_cache_gb_per_s * GIGA, provenance="measured", source=source)
 
 
-def _host_link(row: Row) -> Ceiling | None:
+def _host_link(row: DatasheetRow) -> Ceiling | None:
     """One direction. PCIe: lanes x transfers a second x payload share / 8 bits."""
     if row.host_gb_per_s is not None:
         return _quoted(row, row.host_gb_per_s, GIGA, " (NVLink-C2C, half of 900 GB/s)")
@@ -171,7 +171,7 @@ def _host_link(row: Row) -> Ceiling | None:
     )
 
 
-def _notes(row: Row) -> tuple[str, ...]:
+def _notes(row: DatasheetRow) -> tuple[str, ...]:
     measured = (
         (row.measured_bf16, "TFLOP/s bf16 in large matmuls"),
         (row.measured_fp8, "TFLOP/s fp8 in large matmuls"),

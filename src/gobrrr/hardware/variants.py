@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gobrrr.model.work import ITEM_BYTES, OpCall, Scalar, Tensor
+from gobrrr.model.work import DTYPE_BYTES, OpCall, Scalar, Tensor
 
 ALIGN_BYTES = 16
 """cuBLAS and cuDNN load 16 bytes at a time where addresses and row pitches allow it (NVIDIA, "Matrix Multiplication
 Background User's Guide", tensor core requirements)."""
-NARROW, WIDE = 384, 4096
+NARROW_NORM_ROW, WIDE_SOFTMAX_ROW = 384, 4096
 """Elements of a row below which a norm, and above which a softmax, runs another kernel."""
 
 
@@ -70,7 +70,7 @@ def _product(call: OpCall) -> str:
     matrices = [tensor for tensor in call.tensors if len(tensor.shape) >= 2]
     pitches = [_pitch(matrix) for matrix in matrices]
     if len(matrices) >= 2:
-        pitches.append(matrices[-1].shape[-1] * ITEM_BYTES.get(matrices[-1].dtype, 4))
+        pitches.append(matrices[-1].shape[-1] * DTYPE_BYTES.get(matrices[-1].dtype, 4))
     return "odd" if any(int(pitch) % ALIGN_BYTES for pitch in pitches) else ""
 
 
@@ -78,7 +78,7 @@ def _pitch(tensor: Tensor) -> float:
     """Bytes from row to row of the last two dimensions, whichever of them is contiguous."""
     steps = tensor.strides or ()
     rows = max(steps[-2:]) if len(steps) >= 2 else tensor.shape[-1]
-    return rows * ITEM_BYTES.get(tensor.dtype, 4)
+    return rows * DTYPE_BYTES.get(tensor.dtype, 4)
 
 
 def _convolution(call: OpCall) -> str:
@@ -139,12 +139,12 @@ _INFERENCE = ("_no_training", "_no_update")
 
 def _norm(call: OpCall) -> str:
     data = next(tensor for tensor in call.tensors if len(tensor.shape) >= 2)
-    return "narrow" if data.shape[-1] <= NARROW else ""
+    return "narrow" if data.shape[-1] <= NARROW_NORM_ROW else ""
 
 
 def _softmax(call: OpCall) -> str:
     data = next(tensor for tensor in call.tensors if len(tensor.shape) >= 1)
-    return "wide" if data.shape[-1] > WIDE else ""
+    return "wide" if data.shape[-1] > WIDE_SOFTMAX_ROW else ""
 
 
 def _pointwise(call: OpCall) -> str:

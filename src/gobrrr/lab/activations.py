@@ -9,7 +9,7 @@ from gobrrr.lab import article
 from gobrrr.lab.judge import interval, judged, ratio, within
 from gobrrr.lab.session import ITEM_BYTES, Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Table
+from gobrrr.model.experiment import Experiment, LabTable
 from gobrrr.model.measured import Quantity
 
 NAMES = ("relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu", "elu", "softplus", "mish")
@@ -54,11 +54,11 @@ def result(times: Mapping[str, Quantity], elements: int, settings: dict[str, str
     )
 
 
-def _table(times: Mapping[str, Quantity], copy: Quantity, elements: int) -> Table:
+def _table(times: Mapping[str, Quantity], copy: Quantity, elements: int) -> LabTable:
     heads = columns("", "time [s]", "bandwidth [B/s]", "over a copy [x]", "H100 time [s]")
     rows = []
     for name, took in times.items():
         there = article.h100().get(name)
         moved = took.rate(2.0 * elements * ITEM_BYTES)
         rows.append((name, took, moved, took.value / copy.value, there * 1e-3 if there else None))
-    return Table(title="One activation, eager (H100: 2^26 floats)", columns=heads, rows=tuple(rows))
+    return LabTable(title="One activation, eager (H100: 2^26 floats)", columns=heads, rows=tuple(rows))

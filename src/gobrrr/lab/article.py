@@ -10,14 +10,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from gobrrr.model.experiment import Claim
+from gobrrr.model.experiment import ArticleClaim
 
 URL = "https://horace.io/brrr_intro.html"
 H100 = "H100 80GB HBM3, torch 2.11.0+cu130, Triton 3.6.0 (gobrrr/data/h100/article.json)"
 
 
-def _claim(number: str, quote: str) -> Claim:
-    return Claim(number=number, quote=quote, source=URL)
+def _claim(number: str, quote: str) -> ArticleClaim:
+    return ArticleClaim(number=number, quote=quote, source=URL)
 
 
 FLAT = _claim("1a", "the runtime doesn't increase noticeably at all until we're performing 64 multiplications [A100]")

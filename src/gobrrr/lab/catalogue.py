@@ -12,7 +12,7 @@ import msgspec
 from gobrrr.errors import UsageError
 from gobrrr.hardware.cache import look_up
 from gobrrr.hardware.ceilings import datasheet_of
-from gobrrr.hardware.measure import Bench, find_device
+from gobrrr.hardware.measure import CallTimer, find_device
 from gobrrr.hardware.measure.compiler import NoCompilerError, first_line
 from gobrrr.hardware.measure.settings import preserved
 from gobrrr.lab.session import CPU_BUDGET_S, GPU_BUDGET_S, Lab
@@ -56,7 +56,7 @@ def run(
     """
     check(names)
     found = find_device(device)
-    bench = Bench(found, now)
+    bench = CallTimer(found, now)
     environment = found.environment()
     machine = look_up(environment.device_name).machine or datasheet_of(
         environment.device_name, environment.memory_bytes

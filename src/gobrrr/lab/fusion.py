@@ -10,7 +10,7 @@ from gobrrr.lab import article
 from gobrrr.lab.judge import interval, judged, ratio, within
 from gobrrr.lab.session import ITEM_BYTES, Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Judgement, Table
+from gobrrr.model.experiment import Experiment, Judgement, LabTable
 from gobrrr.model.measured import Quantity
 
 CHAIN = 8
@@ -99,13 +99,13 @@ def result(runs: Sequence[Run], why: str, settings: dict[str, str]) -> Experimen
     )
 
 
-def _table(runs: Sequence[Run]) -> Table:
+def _table(runs: Sequence[Run]) -> LabTable:
     heads = columns("", "accesses", "time [s]", "bandwidth [B/s]", "H100 time [s]")
     rows = tuple((one.name, float(one.accesses), one.time_s, one.bytes_per_s, one.there_s) for one in runs)
-    return Table(title="Accesses an element as predicted, time as measured", columns=heads, rows=rows)
+    return LabTable(title="Accesses an element as predicted, time as measured", columns=heads, rows=rows)
 
 
-def _gains(runs: Sequence[Run]) -> Table:
+def _gains(runs: Sequence[Run]) -> LabTable:
     """Eager over fused: what the accesses predict, what was measured."""
     rows = []
     for eager, fused in zip(runs[::2], runs[1::2], strict=True):
@@ -113,7 +113,7 @@ def _gains(runs: Sequence[Run]) -> Table:
         there = eager.there_s / fused.there_s if eager.there_s and fused.there_s else None
         rows.append((eager.name.partition(",")[0], eager.accesses / fused.accesses, measured, there))
     heads = columns("speedup by fusing", "predicted [x]", "measured [x]")
-    return Table(title="Fused against eager", columns=(*heads, *columns("H100 [x]")), rows=tuple(rows))
+    return LabTable(title="Fused against eager", columns=(*heads, *columns("H100 [x]")), rows=tuple(rows))
 
 
 def _twice(times: dict[str, Quantity | None]) -> Judgement:

@@ -10,7 +10,7 @@ from gobrrr.lab import article
 from gobrrr.lab.judge import Knee, all_of, exactly, exponent, find_knee, judged, within
 from gobrrr.lab.session import ITEM_BYTES, Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Judgement, Plot, Series, Table
+from gobrrr.model.experiment import Experiment, Judgement, LabTable, Plot, Series
 from gobrrr.model.measured import Quantity
 
 GPU_REPEATS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -83,11 +83,11 @@ def result(points: Sequence[Point], copy: Quantity, peak: float | None, settings
     )
 
 
-def _table(points: Sequence[Point]) -> Table:
+def _table(points: Sequence[Point]) -> LabTable:
     heads = columns("repeat", "time [s]", "compute [FLOP/s]", "bandwidth [B/s]", "H100 time [s]")
     there = {int(row[0]): row[1] * 1e-3 for row in article.h100().get("sweep", ())}
     rows = tuple((float(p.repeat), p.time_s, p.flop_per_s, p.bytes_per_s, there.get(p.repeat)) for p in points)
-    return Table(title="x * 2, repeated in one kernel (H100: 2^26 floats)", columns=heads, rows=rows)
+    return LabTable(title="x * 2, repeated in one kernel (H100: 2^26 floats)", columns=heads, rows=rows)
 
 
 def _plots(points: Sequence[Point], knee: Knee | None) -> tuple[Plot, ...]:

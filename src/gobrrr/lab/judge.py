@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gobrrr.model.experiment import Claim, Judgement, Verdict
+from gobrrr.model.experiment import ArticleClaim, Judgement, Verdict
 from gobrrr.model.measured import Quantity
 
 GROWTH = 0.10
@@ -122,7 +122,7 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     return UNSURE if UNSURE in found or not found else HOLDS
 
 
-def judged(claim: Claim, verdict: Verdict, here: str, rule: str) -> Judgement:
+def judged(claim: ArticleClaim, verdict: Verdict, here: str, rule: str) -> Judgement:
     """A claim with its verdict, the numbers here, and when it counts as holding."""
     return Judgement(claim=claim, verdict=verdict, here=here, rule=rule)
 

@@ -11,7 +11,7 @@ from gobrrr.lab.counting import ORDER, OTHER, flop_by_class, profile, record, ti
 from gobrrr.lab.judge import exactly, judged
 from gobrrr.lab.session import Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Claim, Experiment, Judgement, Table
+from gobrrr.model.experiment import ArticleClaim, Experiment, Judgement, LabTable
 from gobrrr.model.measured import Quantity
 
 CONTRACTION = ORDER[0]
@@ -93,7 +93,7 @@ def gap(flop: Mapping[str, float], times: Mapping[str, float], name: str) -> flo
     return rates[0] / rates[1]
 
 
-def _table(flop: Mapping[str, float], times: Mapping[str, float], gaps: Mapping[str, float | None]) -> Table:
+def _table(flop: Mapping[str, float], times: Mapping[str, float], gaps: Mapping[str, float | None]) -> LabTable:
     heads = columns(
         "operator class", "FLOP [share]", "article [share]", "runtime [share]", "article [share]", "less FLOP/s [x]"
     )
@@ -101,13 +101,13 @@ def _table(flop: Mapping[str, float], times: Mapping[str, float], gaps: Mapping[
         (name, share(flop, name), said_flop, share(times, name), said_time, gaps[name])
         for name, (said_flop, said_time) in article.OPERATOR_SHARES.items()
     )
-    return Table(title="Shares by class, beside the article's BERT", columns=heads, rows=rows)
+    return LabTable(title="Shares by class, beside the article's BERT", columns=heads, rows=rows)
 
 
-def _whole(flop: Mapping[str, float], times: Mapping[str, float], step_s: Quantity) -> Table:
+def _whole(flop: Mapping[str, float], times: Mapping[str, float], step_s: Quantity) -> LabTable:
     total = sum(flop.values())
     heads = columns("step time [s]", "FLOP [FLOP]", "achieved [FLOP/s]", "in other ops [s]")
-    return Table(title="The step", columns=heads, rows=((step_s, total, step_s.rate(total), times.get(OTHER, 0.0)),))
+    return LabTable(title="The step", columns=heads, rows=((step_s, total, step_s.rate(total), times.get(OTHER, 0.0)),))
 
 
 def _flop(flop: Mapping[str, float]) -> Judgement:
@@ -127,11 +127,14 @@ def _runtime(times: Mapping[str, float]) -> Judgement:
 
 
 def _gaps(gaps: Mapping[str, float | None]) -> tuple[Judgement, ...]:
-    claims: dict[str, Claim] = {"statistical normalization": article.NORMALIZATION, "element-wise": article.POINTWISE}
+    claims: dict[str, ArticleClaim] = {
+        "statistical normalization": article.NORMALIZATION,
+        "element-wise": article.POINTWISE,
+    }
     return tuple(_gap(claim, name, gaps[name]) for name, claim in claims.items())
 
 
-def _gap(claim: Claim, name: str, found: float | None) -> Judgement:
+def _gap(claim: ArticleClaim, name: str, found: float | None) -> Judgement:
     said = article.OPERATOR_GAPS[name]
     rule = f"within a factor of {FACTOR:g} of {said:.0f} times less"
     if found is None:

@@ -11,7 +11,7 @@ from gobrrr.lab import article
 from gobrrr.lab.judge import interval, judged, ratio, within
 from gobrrr.lab.session import Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Flame, Frame, Judgement, Table
+from gobrrr.model.experiment import Experiment, Flame, Frame, Judgement, LabTable
 from gobrrr.model.measured import Quantity
 
 LADDER = (
@@ -111,7 +111,7 @@ def result(
     )
 
 
-def _rates(add: Quantity, framework: Quantity, peak: float | None) -> Table:
+def _rates(add: Quantity, framework: Quantity, peak: float | None) -> LabTable:
     there = article.h100()
     python, torch = there.get("python_adds_per_s"), there.get("torch_adds_per_s_cpu")
     rows: tuple[tuple[Any, ...], ...] = (
@@ -119,18 +119,20 @@ def _rates(add: Quantity, framework: Quantity, peak: float | None) -> Table:
         ("framework", framework.rate(1.0), article.TORCH_ADDS_PER_S, torch, _lost(framework, peak)),
     )
     heads = columns("one addition in", "here [1/s]", "article [1/s]", "H100's host [1/s]", "missed [FLOP]")
-    return Table(title="Additions a second, and what the vector units could do in one's time", columns=heads, rows=rows)
+    return LabTable(
+        title="Additions a second, and what the vector units could do in one's time", columns=heads, rows=rows
+    )
 
 
 def _lost(took: Quantity, peak: float | None) -> float | None:
     return None if peak is None else took.value * peak
 
 
-def _rungs(rungs: Mapping[str, Quantity]) -> Table:
+def _rungs(rungs: Mapping[str, Quantity]) -> LabTable:
     whole = rungs[LADDER[0]].value
     heads = columns("rung", "time [s]", "of the whole [share]")
     rows = tuple((name, rungs[name], rungs[name].value / whole) for name in LADDER)
-    return Table(title="The ladder from Python to the addition", columns=heads, rows=rows)
+    return LabTable(title="The ladder from Python to the addition", columns=heads, rows=rows)
 
 
 def flame(rungs: Mapping[str, Quantity]) -> Flame:
@@ -166,12 +168,12 @@ def _box(rungs: Mapping[str, Quantity]) -> Judgement:
     return judged(article.ONE_BOX, within(part, 0.0, 0.2), here, "at most 20 % of the call")
 
 
-def _streams(ahead: Sequence[Ahead]) -> tuple[Table, ...]:
+def _streams(ahead: Sequence[Ahead]) -> tuple[LabTable, ...]:
     if not ahead:
         return ()
     heads = columns(f"{QUEUE} additions", "issued [s]", "done [s]", "issued over done [x]")
     rows = tuple((one.name, one.issued_s, one.done_s, one.issued_s.value / one.done_s.value) for one in ahead)
-    return (Table(title="The host running ahead, or the device starving", columns=heads, rows=rows),)
+    return (LabTable(title="The host running ahead, or the device starving", columns=heads, rows=rows),)
 
 
 def _waits(ahead: Sequence[Ahead]) -> tuple[Judgement, ...]:

@@ -13,7 +13,7 @@ from gobrrr.lab import article
 from gobrrr.lab.judge import interval, judged, ratio, within
 from gobrrr.lab.session import Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Judgement, Table
+from gobrrr.model.experiment import Experiment, Judgement, LabTable
 from gobrrr.model.measured import Quantity
 
 DEPTH = 4
@@ -179,12 +179,12 @@ def result(ways: Sequence[Way], cpu: bool, settings: dict[str, str]) -> Experime
     )
 
 
-def _table(ways: Sequence[Way]) -> Table:
+def _table(ways: Sequence[Way]) -> LabTable:
     heads = columns("", "accesses", "time [s]", "peak [B]")
     rows = tuple(
         (way.name, None if way.accesses is None else float(way.accesses), way.time_s, way.peak_bytes) for way in ways
     )
-    return Table(
+    return LabTable(
         title="Forward and backward of the chain (accesses an element, as predicted)", columns=heads, rows=rows
     )
 

@@ -16,7 +16,7 @@ from gobrrr.lab import article
 from gobrrr.lab.judge import GROWTH, Knee, all_of, exactly, find_knee, judged
 from gobrrr.lab.session import Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Judgement, Plot, Series, Table
+from gobrrr.model.experiment import Experiment, Judgement, LabTable, Plot, Series
 from gobrrr.model.measured import Quantity
 
 LAYERS = 16
@@ -118,12 +118,12 @@ def growths(points: Sequence[tuple[float, Quantity]]) -> list[float | None]:
     return [None, *(now / before - 1 for now, before in zip(values[1:], values, strict=False))][: len(values)]
 
 
-def _steps(points: Sequence[tuple[float, Quantity]], knee: Knee | None) -> Table:
+def _steps(points: Sequence[tuple[float, Quantity]], knee: Knee | None) -> LabTable:
     heads = columns("batch", "step time [s]", "over half the batch [share]")
     rows = tuple(
         (batch, took, grown, _region(batch, knee)) for (batch, took), grown in zip(points, growths(points), strict=True)
     )
-    return Table(title="Training step of a narrow MLP", columns=(*heads, *columns("")), rows=rows)
+    return LabTable(title="Training step of a narrow MLP", columns=(*heads, *columns("")), rows=rows)
 
 
 def _region(batch: float, knee: Knee | None) -> str:
@@ -131,14 +131,14 @@ def _region(batch: float, knee: Knee | None) -> str:
     return "overhead-bound" if flat else ""
 
 
-def _trap_table(traps: Sequence[Trap]) -> Table:
+def _trap_table(traps: Sequence[Trap]) -> LabTable:
     heads = columns("B", "time [s]", "FLOP/byte [FLOP/B]", "compute [FLOP/s]", "bandwidth [B/s]")
     rows = tuple(
         (float(trap.batch), trap.time_s, trap.intensity, trap.time_s.rate(trap.flop), trap.time_s.rate(trap.bytes))
         for trap in traps
     )
     width = traps[0].width if traps else 0
-    return Table(title=f"The trap: [B, {width}] x [{width}, {width}]", columns=heads, rows=rows)
+    return LabTable(title=f"The trap: [B, {width}] x [{width}, {width}]", columns=heads, rows=rows)
 
 
 def _plots(points: Sequence[tuple[float, Quantity]], traps: Sequence[Trap], knee: Knee | None) -> tuple[Plot, ...]:

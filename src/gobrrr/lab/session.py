@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gobrrr.hardware.measure import Bench, Device
+from gobrrr.hardware.measure import CallTimer, Device
 from gobrrr.hardware.measure.compiler import NoCompilerError, fused
 from gobrrr.hardware.measure.settings import SEED
 from gobrrr.model.machine import Machine
@@ -21,7 +21,7 @@ ITEM_BYTES = 4
 class Lab:
     """One experiment's surroundings. `machine` holds what is known of the device's ceilings, None: nothing."""
 
-    bench: Bench
+    bench: CallTimer
     environment: Environment
     machine: Machine | None = None
     step: Callable[[], object] | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gobrrr.model.experiment import Column
+from gobrrr.model.experiment import LabColumn
 
 
-def columns(*heads: str) -> tuple[Column, ...]:
+def columns(*heads: str) -> tuple[LabColumn, ...]:
     """One column a head; a unit stands in brackets at its end: "time [s]"."""
     return tuple(_column(head) for head in heads)
 
 
-def _column(head: str) -> Column:
+def _column(head: str) -> LabColumn:
     name, bracket, unit = head.rpartition(" [")
-    return Column(name=name, unit=unit.rstrip("]")) if bracket and unit.endswith("]") else Column(name=head)
+    return LabColumn(name=name, unit=unit.rstrip("]")) if bracket and unit.endswith("]") else LabColumn(name=head)

@@ -11,7 +11,7 @@ from gobrrr.lab import article
 from gobrrr.lab.judge import judged, within
 from gobrrr.lab.session import Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Judgement, Table
+from gobrrr.model.experiment import Experiment, Judgement, LabTable
 from gobrrr.model.measured import Quantity
 
 OFFSETS = (-1, 0, 1, 2, 4, 8, 16, 32, 64)
@@ -60,7 +60,7 @@ def result(
     )
 
 
-def _dtypes(rates: Sequence[Rate]) -> Table:
+def _dtypes(rates: Sequence[Rate]) -> LabTable:
     single = next((one.flop_per_s for one in rates if one.dtype == "float32"), None)
     rows = tuple(
         (one.dtype, one.flop_per_s, one.flop_per_s.value / single.value if one.flop_per_s and single else None)
@@ -68,10 +68,10 @@ def _dtypes(rates: Sequence[Rate]) -> Table:
     )
     heads = columns("dtype", "rate [FLOP/s]", "over float32 [x]")
     size = rates[0].size if rates else 0
-    return Table(title=f"Matmul of {size} x {size} x {size}", columns=heads, rows=rows)
+    return LabTable(title=f"Matmul of {size} x {size} x {size}", columns=heads, rows=rows)
 
 
-def _sizes(rates: Sequence[Rate]) -> Table:
+def _sizes(rates: Sequence[Rate]) -> LabTable:
     dtypes = list(dict.fromkeys(one.dtype for one in rates))
     found = {(one.dtype, one.size): one.flop_per_s for one in rates}
     rows = tuple(
@@ -79,7 +79,7 @@ def _sizes(rates: Sequence[Rate]) -> Table:
         for size in sorted({one.size for one in rates})
     )
     heads = columns("n", "", *(f"{dtype} [FLOP/s]" for dtype in dtypes))
-    return Table(title="The same around multiples of 8, 16 and 64", columns=heads, rows=rows)
+    return LabTable(title="The same around multiples of 8, 16 and 64", columns=heads, rows=rows)
 
 
 def alignment(size: int) -> int:

@@ -13,7 +13,7 @@ from gobrrr.lab import article
 from gobrrr.lab.judge import exactly, judged
 from gobrrr.lab.session import ITEM_BYTES, Lab
 from gobrrr.lab.tables import columns
-from gobrrr.model.experiment import Experiment, Judgement, Table
+from gobrrr.model.experiment import Experiment, Judgement, LabTable
 from gobrrr.model.measured import Quantity
 
 METER_S = 1.2
@@ -133,7 +133,7 @@ def result(
     )
 
 
-def _meters(loads: Sequence[Load], cpu: bool, peaks: tuple[float | None, float | None]) -> Table:
+def _meters(loads: Sequence[Load], cpu: bool, peaks: tuple[float | None, float | None]) -> LabTable:
     meter = "top" if cpu else "nvidia-smi"
     rows = tuple(
         (
@@ -146,13 +146,13 @@ def _meters(loads: Sequence[Load], cpu: bool, peaks: tuple[float | None, float |
         for load in loads
     )
     heads = columns("workload", f"{meter} [share]", "kernels [share]", "of FLOP/s [share]", "of B/s [share]")
-    return Table(title="Busy is not fast: what the meter says, and shares of the peaks", columns=heads, rows=rows)
+    return LabTable(title="Busy is not fast: what the meter says, and shares of the peaks", columns=heads, rows=rows)
 
 
-def _achieved(loads: Sequence[Load]) -> Table:
+def _achieved(loads: Sequence[Load]) -> LabTable:
     rows = tuple((load.name, load.wall_s, load.wall_s.rate(load.flop), load.wall_s.rate(load.bytes)) for load in loads)
     heads = columns("workload", "time [s]", "compute [FLOP/s]", "bandwidth [B/s]")
-    return Table(title="What each achieves", columns=heads, rows=rows)
+    return LabTable(title="What each achieves", columns=heads, rows=rows)
 
 
 def _of(rate: Quantity, peak: float | None) -> float | None:

@@ -21,7 +21,7 @@ class CountedOp(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
     """A step's work (docs/design.md, section 5). Sums include what is known, and are None where nothing is;
     `unknown` says what is missing.
 

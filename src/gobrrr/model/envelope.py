@@ -16,7 +16,7 @@ FORMAT = 1
 Bound = Literal["compute", "memory", "communication", "transfer"]
 
 
-class Roof(msgspec.Struct, frozen=True, kw_only=True):
+class ComputeCeiling(msgspec.Struct, frozen=True, kw_only=True):
     """A compute ceiling of the work. `ridge`: the arithmetic intensity from which it, not memory, is the bound."""
 
     name: str
@@ -24,7 +24,7 @@ class Roof(msgspec.Struct, frozen=True, kw_only=True):
     ridge: float | None
 
 
-class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+class EnvelopeKernel(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel, launched `calls` times. Figures are per call; None: not known (`bytes`: read and written)."""
 
     name: str
@@ -47,10 +47,10 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
         return (self.matrix_flop or 0.0) + (self.vector_flop or 0.0)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class KernelPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The kernels that do the work, and their sums. `bound_share`: the part of the floor in kernels with `bound`."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[EnvelopeKernel, ...]
     launches: int
     matrix_flop: float
     vector_flop: float
@@ -89,9 +89,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     shapes: dict[str, tuple[int, ...]]
     machine: str
     memory_bytes_per_s: float | None
-    roofs: tuple[Roof, ...]
-    unfused: Plan
-    fused: Plan
+    roofs: tuple[ComputeCeiling, ...]
+    unfused: KernelPlan
+    fused: KernelPlan
     saved_bytes: float
     saved_ns: float | None
     speedup: float | None
@@ -102,7 +102,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         return show.as_text(self) or f"{self.what} on {self.machine}: {self.fused.bound or 'unknown'}-bound"
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class ArticleFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of the article, and the same figure computed. `agrees`: the computed figure rounds to the claimed."""
 
     quote: str
@@ -159,7 +159,7 @@ class Article(msgspec.Struct, frozen=True, kw_only=True):
     """The article's arithmetic: its figures computed, and its tables as stored in the data."""
 
     format: int = FORMAT
-    claims: tuple[Claim, ...]
+    claims: tuple[ArticleFigure, ...]
     a100: tuple[Peak, ...]
     doubling: tuple[Doubling, ...]
     bert: tuple[OperatorClass, ...]

@@ -25,7 +25,7 @@ ABSENT = -1
 """In an integer column: the trace says nothing."""
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What an event is, decided by its category alone (never by its arguments)."""
 
     OP = 1  # a framework operation on the host (`aten::addmm`)
@@ -41,7 +41,7 @@ class Kind(IntEnum):
     OTHER = 30
 
 
-DEVICE_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+DEVICE_KINDS = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
 """The kinds that are work on a device."""
 
 
@@ -92,7 +92,7 @@ class EventTable:
         ends.setflags(write=False)
         return ends
 
-    def of(self, *kinds: Kind) -> NDArray[np.int64]:
+    def of(self, *kinds: EventKind) -> NDArray[np.int64]:
         """The rows of the given kinds, in order of start."""
         mask = np.zeros(len(self), dtype=bool)
         for kind in kinds:

@@ -15,7 +15,7 @@ Status = Literal["measured", "skipped"]
 Cell = str | float | Quantity | None
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class ArticleClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence of the article, word for word, with a number ("1a")."""
 
     number: str
@@ -26,24 +26,24 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """A claim tested on this device. `here`: what was measured; `rule`: when the claim counts as holding."""
 
-    claim: Claim
+    claim: ArticleClaim
     verdict: Verdict
     here: str
     rule: str
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class LabColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column's title and the unit of its numbers: "s", "B", "B/s", "FLOP", "FLOP/s", "1/s", "share", "x" or ""."""
 
     name: str
     unit: str = ""
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class LabTable(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of cells; None: not known."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[LabColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
 
@@ -88,7 +88,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     status: Status = "measured"
     why: str = ""
-    tables: tuple[Table, ...] = ()
+    tables: tuple[LabTable, ...] = ()
     plots: tuple[Plot, ...] = ()
     flames: tuple[Flame, ...] = ()
     judgements: tuple[Judgement, ...] = ()

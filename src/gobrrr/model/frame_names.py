@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-MARK = "site-packages/"
+LIBRARY_PREFIX = "site-packages/"
 """Prefix of a library's frame whose name alone does not show that it is a library's."""
 
 _FOLDER = r"(?:^|[/\\])(?:(?:site|dist)-packages|lib(?:64)?[/\\]python3\.\d+)[/\\]"
@@ -19,7 +19,7 @@ _FOLDER = r"(?:^|[/\\])(?:(?:site|dist)-packages|lib(?:64)?[/\\]python3\.\d+)[/\
 FROM_LIBRARY = rf"(?:^|{_FOLDER})"
 """What comes before a library's own path: nothing, where the profiler left its folder out, or that folder."""
 
-GENERATED = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$")
+COMPILED_FILE = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py$")
 """Code that torch.compile generated: it names its files by a hash of their content."""
 
 _FRAME = re.compile(r"(?P<path>[^<].*?\.py)\(\d+\): (?P<function>.*)", re.DOTALL)
@@ -42,7 +42,7 @@ def is_users(name: str) -> bool:
     path = file_of(name)
     if path is None:
         return False
-    library = _OWN.match(path) or _LIBRARY.search(path) or GENERATED.search(path)
+    library = _OWN.match(path) or _LIBRARY.search(path) or COMPILED_FILE.search(path)
     return library is None or path.endswith(_EXAMPLE)
 
 
@@ -50,7 +50,11 @@ def marked(name: str, *, users: bool) -> str:
     """The name of a frame, changed so that `is_users` gives `users` for it."""
     if file_of(name) is None or is_users(name) is users:
         return name
-    return "./" + name[max((match.end() for match in _LIBRARY.finditer(name)), default=0) :] if users else MARK + name
+    return (
+        "./" + name[max((match.end() for match in _LIBRARY.finditer(name)), default=0) :]
+        if users
+        else LIBRARY_PREFIX + name
+    )
 
 
 def users_function(name: str) -> str | None:

@@ -153,7 +153,7 @@ class Threads(msgspec.Struct, frozen=True, kw_only=True):
         return min(float(self.usable), self.quota) if self.quota else float(self.usable)
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The device's memory over the window: peaks in bytes, and the allocator's calls to the driver per step.
 
     `capacity_bytes`: the device's memory; `peak_bytes`: the most that tensors held; `reserved_bytes`: what the
@@ -200,7 +200,7 @@ class TensorUse(msgspec.Struct, frozen=True, kw_only=True):
     total: int | None = None
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class DispatchedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """FLOPs and bytes of one step, from its operations as dispatched eagerly. None: not all are known."""
 
     flop: float | None
@@ -235,10 +235,10 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     collector: Collector | None = None
     switches: Switches | None = None
     threads: Threads | None = None
-    memory: Memory | None = None
+    memory: DeviceMemory | None = None
     scaling: Scaling | None = None
     uses: tuple[TensorUse, ...] | None = None
-    counted: Counted | None = None
+    counted: DispatchedCounts | None = None
     dispatch_ns: float | None = None  # what an operation on one element takes on this host without the profiler
     issue_ns: float | None = None  # how long issuing a step to an idle device takes; None on a CPU
     observer: ProfilerCost | None = None

@@ -74,7 +74,7 @@ class StageRun(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 1
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure. `group` and `name` say which ("matrix", "bfloat16"), `at` under which conditions ("n = 8192").
 
     `stage`: the name of the stage that measured it; "" in older files, without stages.
@@ -119,7 +119,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """One device's measured ceilings, in SI units; a fused multiply-add is 2 FLOP."""
 
     environment: Environment
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[MeasuredFigure, ...] = ()
     curves: tuple[Curve, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         """The stage of that name; None where there is none."""
         return next((stage for stage in self.stages if stage.name == name), None)
 
-    def entry(self, group: str, name: str) -> Entry | None:
+    def entry(self, group: str, name: str) -> MeasuredFigure | None:
         """The figure of that name; None where it was not measured."""
         return next((entry for entry in self.entries if (entry.group, entry.name) == (group, name)), None)
 

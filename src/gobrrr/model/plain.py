@@ -8,8 +8,8 @@ from __future__ import annotations
 MOST_ITEMS, MOST_CHARACTERS = 4_096, 8_192
 """Limits of a list and of a text: torch's own for the arguments in its execution traces."""
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
-NUMBERS = (bool, int, float, complex)
+PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
+NUMBER_TYPES = (bool, int, float, complex)
 """The types that have a text here, and the numbers among them."""
 
 _LONG_BITS = 1_024  # Python refuses to print the digits of a longer number, or takes long

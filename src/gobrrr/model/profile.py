@@ -13,10 +13,10 @@ from gobrrr.model.events import EventTable
 from gobrrr.model.live import (
     Collector,
     Compiled,
-    Counted,
+    DeviceMemory,
+    DispatchedCounts,
     HostSync,
     Live,
-    Memory,
     ProfilerCost,
     Scaling,
     StepTimes,
@@ -79,7 +79,7 @@ class RankProfile:
         """How the device that ran the steps behaves."""
         return model_of(self.live.kind if self.live is not None else None)
 
-    def run_record(self, counted: Counted | None) -> Live | None:
+    def run_record(self, counted: DispatchedCounts | None) -> Live | None:
         """What a live run observed beside the events, with the sums over a step as it was dispatched."""
         if self.live is None or counted is None:
             return self.live
@@ -136,7 +136,7 @@ class RankProfile:
         return self.live.threads if self.live is not None else None
 
     @property
-    def memory(self) -> Memory | None:
+    def memory(self) -> DeviceMemory | None:
         """The allocator's counters; None where they were not read."""
         return self.live.memory if self.live is not None else None
 

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class SourceStatement(msgspec.Struct, frozen=True, kw_only=True):
     """A statement of the user's source, word for word, on one line or several. `source`: its first line; `last`: the
     number of its last.
 
@@ -24,7 +24,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     call: str | None = None
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramObject(msgspec.Struct, frozen=True, kw_only=True):
     """One object of the program.
 
     `kind`: its class as imported ("torch.optim.Adam", "train.GPT"); `base`: for an optimizer the class of torch.optim
@@ -35,10 +35,10 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     base: str | None = None
     name: str | None = None
-    written: Written | None = None
+    written: SourceStatement | None = None
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True):
+class ModelInput(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor that the model is called with, by its name in the program.
 
     `local`: it is a variable of the function that calls the model. `written`: the only statement that assigns it.
@@ -48,10 +48,10 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: int
     dtype: str
     local: bool = False
-    written: Written | None = None
+    written: SourceStatement | None = None
 
 
-class Wide(msgspec.Struct, frozen=True, kw_only=True):
+class Float64Source(msgspec.Struct, frozen=True, kw_only=True):
     """What brings float64 into the step: torch's default type, the model's parameters, or an input tensor.
 
     `name`: of the tensor. `written`: the statement that causes it.
@@ -59,16 +59,16 @@ class Wide(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["default", "parameters", "tensor"]
     name: str | None = None
-    written: Written | None = None
+    written: SourceStatement | None = None
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that one step used. `forward`: the statements from the model's call to the loss, before backward."""
 
-    model: Made | None = None
-    optimizers: tuple[Made, ...] = ()
-    loader: Made | None = None
+    model: ProgramObject | None = None
+    optimizers: tuple[ProgramObject, ...] = ()
+    loader: ProgramObject | None = None
     step: str | None = None  # the function that runs one step, where it is called as a whole
-    inputs: tuple[Input, ...] = ()
-    forward: Written | None = None
-    wide: tuple[Wide, ...] = ()
+    inputs: tuple[ModelInput, ...] = ()
+    forward: SourceStatement | None = None
+    wide: tuple[Float64Source, ...] = ()

@@ -82,7 +82,7 @@ class OwnTime(msgspec.Struct, frozen=True, gc=False):
     callee: str = ""
 
 
-class HostLoop(msgspec.Struct, frozen=True, gc=False):
+class RecordedLoop(msgspec.Struct, frozen=True, gc=False):
     """One run of a loop of the program, in the observed step. A turn is one iteration.
 
     `source`: its line, "path/file.py(12): forward". `turns`: indices into `Recording.calls`: the first call of each
@@ -115,7 +115,7 @@ class Assumption(msgspec.Struct, frozen=True, gc=False):
 AgainKind = Literal["steps", "turns", "rows"]
 
 
-class Again(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RepeatedWork(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Operations at one place of the step that repeat earlier computing, so that they need not run.
 
     `kind`: "steps": the step before computed the same, from inputs that no step changes; "turns": this step itself did,
@@ -136,7 +136,7 @@ class Again(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rows: tuple[tuple[int, int], ...] = ()
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class OpTally(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Operations of one name at one line, in a step: how many, and the elements of their input tensors."""
 
     op: str
@@ -145,7 +145,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     elements: int
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class HeldMemory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the program held after `step` steps.
 
     `nodes`: of autograd's graphs, reached from the tensors that existed; None: too many to count. `tensors` and
@@ -160,7 +160,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hooks: int
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class SurvivingResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A result of a step that still exists at the end of the next step.
 
     `nodes`: the size of its graph; `chain`: its graph passes through those of earlier steps and grows in each step;
@@ -174,17 +174,17 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bytes: int = 0
 
 
-class Later(msgspec.Struct, frozen=True, kw_only=True):
+class SecondStep(msgspec.Struct, frozen=True, kw_only=True):
     """What grows from step to step, from a second recorded step and from the boundaries between steps.
 
     `first`, `second`: both steps by operation and line; `before`: how many steps ran before the first recorded one,
     None where that is not known.
     """
 
-    first: tuple[Tally, ...]
-    second: tuple[Tally, ...]
-    held: tuple[Held, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    first: tuple[OpTally, ...]
+    second: tuple[OpTally, ...]
+    held: tuple[HeldMemory, ...] = ()
+    kept: tuple[SurvivingResult, ...] = ()
     before: int | None = None
 
 
@@ -204,9 +204,9 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[CallLine, ...] = ()  # calls that the program's own functions made, in order; of a live run
     own: tuple[OwnTime, ...] = ()  # functions with much time of their own; of a live run
     code: dict[str, str] = {}  # the text of the program's lines, by their source; of a live run
-    again: tuple[Again, ...] | None = None  # of a live run: repeated work; None: not looked for
-    loops: tuple[HostLoop, ...] | None = None  # of a live run; None: not known
-    later: Later | None = None  # of a live run: the next step; None: not looked at
+    again: tuple[RepeatedWork, ...] | None = None  # of a live run: repeated work; None: not looked for
+    loops: tuple[RecordedLoop, ...] | None = None  # of a live run; None: not known
+    later: SecondStep | None = None  # of a live run: the next step; None: not looked at
     streams: dict[str, str] = {}  # file objects of other processes, by address: "pipe", "socket"; of a live run
     on_cpu: bool  # nothing was on a GPU: the CPU's operations were taken as the device's
     assumptions: tuple[Assumption, ...] = ()

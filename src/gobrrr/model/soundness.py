@@ -19,8 +19,8 @@ DIFFERENCES = frozenset({"expected_ns", "saving_ns", "predicted_saving_ns", "dri
 LARGEST = 1e60
 """No time, count or size is larger. The product of the largest shapes in a damaged trace stays below it."""
 
-ROUNDING = 1e-6
-ROUNDING_NS = 2.0
+SUM_TOLERANCE = 1e-6
+SUM_TOLERANCE_NS = 2.0
 """How far a sum may be off: this share of it, and this much more. Chosen, not measured."""
 
 
@@ -83,7 +83,7 @@ def _intervals(diagnosis: Diagnosis) -> Iterator[str]:
     if numbers != sorted(numbers) or (wall.value is None) != (wall.how == "unknown"):
         yield "unprofiled_wall_ns is no interval around its value"
     for name in ("device_time", "calls", "bytes"):
-        if (getattr(diagnosis.coverage, name) or 0.0) > 1 + ROUNDING:
+        if (getattr(diagnosis.coverage, name) or 0.0) > 1 + SUM_TOLERANCE:
             yield f"coverage.{name} is above 1"
     intervals = {
         **{f"findings[{at}].at_stake_ns": finding.at_stake_ns for at, finding in enumerate(diagnosis.findings)},
@@ -92,7 +92,7 @@ def _intervals(diagnosis: Diagnosis) -> Iterator[str]:
     }  # fmt: skip
     most = max((number for number in (wall.value, diagnosis.wall_ns) if number is not None), default=LARGEST)
     for name, (low, high) in intervals.items():
-        if not 0 <= low <= high <= most * (1 + ROUNDING) + ROUNDING_NS:
+        if not 0 <= low <= high <= most * (1 + SUM_TOLERANCE) + SUM_TOLERANCE_NS:
             yield f"{name} is from {low:g} to {high:g}"
     for at, row in enumerate(diagnosis.machines):
         if not row.low_ns <= row.step_ns <= row.high_ns:
@@ -102,9 +102,9 @@ def _intervals(diagnosis: Diagnosis) -> Iterator[str]:
 def _sums(name: str, lines: Sequence[BudgetLine], wall_ns: float | None) -> Iterator[str]:
     """The lines sum to the wall time, their shares to one."""
     total = sum(line.ns for line in lines)
-    if lines and wall_ns is not None and abs(total - wall_ns) > ROUNDING * wall_ns + ROUNDING_NS:
+    if lines and wall_ns is not None and abs(total - wall_ns) > SUM_TOLERANCE * wall_ns + SUM_TOLERANCE_NS:
         yield f"{name} sums to {total:g} ns of {wall_ns:g}"
-    if lines and abs(sum(line.share for line in lines) - 1.0) > ROUNDING and total > ROUNDING_NS:
+    if lines and abs(sum(line.share for line in lines) - 1.0) > SUM_TOLERANCE and total > SUM_TOLERANCE_NS:
         yield f"the shares of {name} sum to {sum(line.share for line in lines):g}"
 
 

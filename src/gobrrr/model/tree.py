@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind, Mask
+from gobrrr.model.events import ABSENT, I8, EventKind, EventTable, Mask
 
-HOST_KINDS = (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
+HOST_KINDS = (EventKind.OP, EventKind.ANNOTATION, EventKind.PYTHON, EventKind.RUNTIME)
 """The kinds of events on the host's threads."""
 STEP_MARK = "ProfilerStep"
 """Names of step annotations begin with this."""
-SLACK_NS = 1_000
+NESTING_SLACK_NS = 1_000
 """A child may end this much after its parent: dialects in whole microseconds round each time on its own."""
 
 
-def parents(events: EventTable, *kinds: Kind) -> I8:
+def parents(events: EventTable, *kinds: EventKind) -> I8:
     """For each row, the row of the innermost event of `kinds` that encloses it on its thread, or -1.
 
     Rows of other kinds get -1 and are no parents. Step annotations are not parents either: a step may begin within a
@@ -24,16 +24,16 @@ def parents(events: EventTable, *kinds: Kind) -> I8:
     result = np.full(len(events), ABSENT, dtype=np.int64)
     rows = events.of(*(kinds or HOST_KINDS))
     marks = np.array([name.startswith(STEP_MARK) for name in events.names] or [False], dtype=bool)
-    rows = rows[~(marks[events.name[rows]] & (events.kind[rows] == Kind.ANNOTATION))]
+    rows = rows[~(marks[events.name[rows]] & (events.kind[rows] == EventKind.ANNOTATION))]
     if not len(rows):
         return result
     start, stop = events.start_ns[rows], events.end_ns[rows]
-    order = np.lexsort((events.kind[rows] == Kind.RUNTIME, start - stop, start, events.thread[rows]))
+    order = np.lexsort((events.kind[rows] == EventKind.RUNTIME, start - stop, start, events.thread[rows]))
     rows, start, stop = rows[order], start[order], stop[order]
     thread = events.thread[rows]
     guess = np.arange(-1, len(rows) - 1)
     guess[np.concatenate([[True], thread[1:] != thread[:-1]])] = ABSENT
-    limit = np.where(stop > start, stop - SLACK_NS, stop)
+    limit = np.where(stop > start, stop - NESTING_SLACK_NS, stop)
     limit = np.maximum(limit, start)
     open_rows = np.flatnonzero(guess >= 0)
     while len(open_rows):

@@ -147,10 +147,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.count != "unknown"
 
 
-UNKNOWN = Work(count="unknown")
+UNKNOWN_WORK = Work(count="unknown")
 """The work of an op without a rule."""
 
-ITEM_BYTES: dict[str, float] = {
+DTYPE_BYTES: dict[str, float] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "tf32": 4,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
     "float4_e2m1fn_x2": 1,

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.model.events import ABSENT, COLUMN_TYPES, DEVICE_KINDS, Kind
+from gobrrr.model.events import ABSENT, COLUMN_TYPES, DEVICE_KINDS, EventKind
 from gobrrr.observe import numbers
 from gobrrr.observe.dialect import DEVICE_WAITS, kind_of
 from gobrrr.observe.records import NOTHING, Arguments, Event, Piece
@@ -28,7 +28,7 @@ BEGIN, END, UNSOUND, BEGIN_IF_LONG = -2, -3, -4, -5
 the `B` row of a Python frame that is kept only if it takes `LONG_FRAME_US`."""
 
 _PHASES = ("X", "B", "E")
-_ON_DEVICE = [int(kind) for kind in (*DEVICE_KINDS, Kind.GPU_ANNOTATION, Kind.SYNC)]
+_ON_DEVICE = [int(kind) for kind in (*DEVICE_KINDS, EventKind.GPU_ANNOTATION, EventKind.SYNC)]
 _NO_ARGUMENTS = Arguments()
 _EXTRA = (
     "collective", "in_elements", "out_elements", "group_size", "dtype",
@@ -147,9 +147,9 @@ class Builder:
             numbered = np.array([known[_text(category)] for category in categories], dtype=np.int32)
         meaning = np.array([kind_of(category) for category in known], dtype=np.uint8)
         kinds = meaning[numbered]
-        for row in np.flatnonzero(kinds == Kind.KERNEL):
+        for row in np.flatnonzero(kinds == EventKind.KERNEL):
             if named[row] in DEVICE_WAITS:
-                kinds[row] = Kind.SYNC
+                kinds[row] = EventKind.SYNC
         return kinds
 
     def _blocks(self, arguments: list[Arguments]) -> NDArray[np.int64]:

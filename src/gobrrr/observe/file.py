@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.profile import RankProfile
 from gobrrr.observe import damage, refusal
 from gobrrr.observe.columns import Builder
@@ -36,7 +36,7 @@ def read_file(name: str, notes: list[str], *, python: bool, progress: Progress |
     table, origin_ns, left_out = assemble(list(reading.parts))
     if not len(table):
         raise refusal.nothing_timed(name, reading.events, reading.python_frames, [*reading.faults, *left_out])
-    if (table.kind == Kind.OTHER).all():
+    if (table.kind == EventKind.OTHER).all():
         raise refusal.not_pytorch(name, list(reading.categories))
     notes += left_out
     whole = not any(fault.startswith(damage.INCOMPLETE) for fault in reading.faults)

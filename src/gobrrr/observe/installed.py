@@ -15,7 +15,7 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
-from gobrrr.model.frame_names import GENERATED
+from gobrrr.model.frame_names import COMPILED_FILE
 
 _GOBRRR = Path(__file__).parents[1]
 _EXAMPLE = os.path.join("lab", "example.py")  # the demonstration's program stands for a user's
@@ -45,7 +45,7 @@ def owner(file: str) -> Owner:
             return Owner.USER if file[len(root) :] == _EXAMPLE else Owner.GOBRRR
     if file.startswith(torch):
         return Owner.TORCH
-    return Owner.PACKAGE if file.startswith(packages) or GENERATED.search(file) else Owner.USER
+    return Owner.PACKAGE if file.startswith(packages) or COMPILED_FILE.search(file) else Owner.USER
 
 
 def is_users(file: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gobrrr.model.events import ABSENT, EventTable, Kind
+from gobrrr.model.events import ABSENT, EventKind, EventTable
 from gobrrr.model.profile import TraceMeta
 
 
@@ -24,7 +24,7 @@ def remarks(table: EventTable, meta: TraceMeta, *, whole: bool = True) -> Iterat
         return
     if not meta.devices:
         yield "the trace does not say on which device it was recorded (no deviceProperties)"
-    if not len(table.of(Kind.OP)):
+    if not len(table.of(EventKind.OP)):
         yield (
             "no host operation was recorded (a replayed graph, or a profile without CPU activities): kernels can't be "
             "joined to operations"
@@ -36,7 +36,7 @@ def remarks(table: EventTable, meta: TraceMeta, *, whole: bool = True) -> Iterat
 
 
 def _kernels(table: EventTable) -> Iterator[str]:
-    kernels = table.of(Kind.KERNEL)
+    kernels = table.of(EventKind.KERNEL)
     alone = int(np.count_nonzero(table.correlation[kernels] == ABSENT))
     if alone:
         yield (

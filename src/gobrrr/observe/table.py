@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.model.events import ABSENT, COLUMN_TYPES, DEVICE_KINDS, EventTable, Kind
+from gobrrr.model.events import ABSENT, COLUMN_TYPES, DEVICE_KINDS, EventKind, EventTable
 from gobrrr.observe import numbers
 from gobrrr.observe.columns import BEGIN, BEGIN_IF_LONG, END, LONG_FRAME_US, UNSOUND, Columns, Interner
 
@@ -157,7 +157,7 @@ def _drop_duplicates(columns: Columns, notes: list[str]) -> Columns:
     `EVIDENT` of the others stand twice, the file was written twice, and such calls are counted once as well.
     """
     identified = (columns["correlation"] != ABSENT) | (columns["external_id"] != ABSENT)
-    identified |= np.isin(columns["kind"], (*DEVICE_KINDS, Kind.GPU_ANNOTATION, Kind.ANNOTATION))
+    identified |= np.isin(columns["kind"], (*DEVICE_KINDS, EventKind.GPU_ANNOTATION, EventKind.ANNOTATION))
     if not identified.any() or not _may_repeat(columns, identified):
         return columns
     repeated = _repeated(columns, np.flatnonzero(identified))

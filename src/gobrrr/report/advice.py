@@ -16,20 +16,20 @@ from gobrrr.report.pasted import folded
 from gobrrr.report.text import clean_lines, name_of, sanitise, short_name, wrap
 from gobrrr.report.tree import at_line
 
-INDENT = " " * 10
-UNDER = " " * 5
-CODE_AT = " " * 7
+TITLE_INDENT = " " * 10
+MENDS_INDENT = " " * 5
+CODE_INDENT = " " * 7
 """Indents: of a title's and a trial's second line, of what a remedy mends, of its code."""
-WHOLE = "--all shows all"
-COSTS = "cost per step"
+HOW_TO_SEE_ALL = "--all shows all"
+COSTS_HEADING = "cost per step"
 MEASUREMENT = "About the measurement, not the program"
 OF_MEASUREMENT = "Q"
 """The first letter of the codes about the measurement."""
 NOT_YET = "nothing yet"
 """The saving of a finding that costs no time now but will, such as memory that fills up."""
-AT_ROOF = {"compute": ("arithmetic", "less arithmetic"), "memory": ("moving bytes", "moving fewer bytes")}
+ROOF_WORDS = {"compute": ("arithmetic", "less arithmetic"), "memory": ("moving bytes", "moving fewer bytes")}
 """By side of the roofline: what takes the time at the roof, and what would shorten it."""
-MOST = 0.5
+BOUND_SHARE = 0.5
 """A line of the budget with more than this share is what bounds the step."""
 OUR_DEFECT = "The defect is in gobrrr, not in your program: please report it with the output of --debug."
 LONG_WORD = 40
@@ -76,14 +76,16 @@ def prescriptions(
         lines += _mends(prescription, by_code, seen if seen < rank else None, there, page)
         lines += _facts(by_code.get(prescription.finding), page, room)
         if prescription.then and room:
-            lines += page.wrapped(f"then {sanitise(prescription.then)}", first=UNDER, rest=f"{UNDER}  ", style="dim")
+            lines += page.wrapped(
+                f"then {sanitise(prescription.then)}", first=MENDS_INDENT, rest=f"{MENDS_INDENT}  ", style="dim"
+            )
     return [*lines, *more((len(ranked) - most, "remedy"))]
 
 
 def more(*left: tuple[int, str]) -> list[Line]:
     """A line that counts what is not shown, by name; nothing if all is shown."""
     counts = [units.things(count, f"more {name}") for count, name in left if count > 0]
-    return [[(f"    and {', '.join(counts)}: {WHOLE}", "dim")]] if counts else []
+    return [[(f"    and {', '.join(counts)}: {HOW_TO_SEE_ALL}", "dim")]] if counts else []
 
 
 def _heading(page: Page, *, several: bool) -> Line:
@@ -120,8 +122,8 @@ def _remedy(rank: int, prescription: Prescription, finding: Finding | None, page
             return [spread(left, right, page.width)]
     if most is not None and len(said) > most:
         said = [f"# {len(said)} lines of code: gobrrr explain {name.partition(':')[0]}"]
-    room = page.width - len(CODE_AT)
-    code: list[Line] = [[(CODE_AT, ""), (part, CODE)] for line in said for part in folded(line, room)]
+    room = page.width - len(CODE_INDENT)
+    code: list[Line] = [[(CODE_INDENT, ""), (part, CODE)] for line in said for part in folded(line, room)]
     return [spread([(lead, ""), (name, "bold")], right, page.width), *code]
 
 
@@ -139,11 +141,11 @@ def _mends(
         notes += [f"where: see {seen}"] if seen is not None and code == prescription.finding else []
         title = name_of(by_code[code].title) if code in by_code else sanitise(code)
         parts.append(f"{title} ({'; '.join(notes)})" if notes else title)
-    lines = page.wrapped(f"mends {', '.join(parts)}", first=UNDER, rest=f"{UNDER}  ")
+    lines = page.wrapped(f"mends {', '.join(parts)}", first=MENDS_INDENT, rest=f"{MENDS_INDENT}  ")
     finding = by_code.get(prescription.finding)
     places = finding.where if finding is not None and seen is None else []
     place = "; ".join(part for part in (where(places), there) if part)
-    return lines + page.wrapped(place, first=CODE_AT, rest=f"{CODE_AT}  ", style="dim")
+    return lines + page.wrapped(place, first=CODE_INDENT, rest=f"{CODE_INDENT}  ", style="dim")
 
 
 def alone(ns: float | None, shape: str) -> str:
@@ -166,7 +168,7 @@ def _facts(finding: Finding | None, page: Page, most: int) -> list[Line]:
     lines: list[Line] = []
     for fact in finding.evidence if finding else []:
         text = " ".join(short_name(word) if len(word) > LONG_WORD else word for word in sanitise(fact).split(" "))
-        parts = page.wrapped(text, first=f"{CODE_AT}{page.glyphs.dot} ", rest=f"{CODE_AT}  ", style="dim")
+        parts = page.wrapped(text, first=f"{CODE_INDENT}{page.glyphs.dot} ", rest=f"{CODE_INDENT}  ", style="dim")
         if len(lines) + len(parts) > most:
             break
         lines += parts
@@ -176,11 +178,11 @@ def _facts(finding: Finding | None, page: Page, most: int) -> list[Line]:
 def titled(lead: str, code: str, title: str, amount: str, page: Page) -> list[Line]:
     """A finding's code and title, with an amount at the right end of the first line."""
     head = f"{lead}{code}"
-    gap = " " * max(1, len(INDENT) - len(head))
+    gap = " " * max(1, len(TITLE_INDENT) - len(head))
     room = page.width - len(head) - len(gap) - len(amount) - 2
     parts = wrap(title, max(room, 8)) or [""]
     top = spread([(lead, ""), (code, "bold"), (gap, ""), (parts[0], "")], [(amount, "bold")], page.width)
-    return [top, *([(INDENT, ""), (part, "")] for part in parts[1:])]
+    return [top, *([(TITLE_INDENT, ""), (part, "")] for part in parts[1:])]
 
 
 def saving(interval: Interval) -> str:
@@ -243,7 +245,7 @@ def other_findings(diagnosis: Diagnosis, page: Page, *, most: int, named: Collec
     beside = neighbours(diagnosis)
     if costly[:most]:
         head = "Also found" if ranked else "Found, but no remedy is predicted to save time"
-        lines.append(spread([(f" {head}", "bold")], [(COSTS, "dim")], page.width))
+        lines.append(spread([(f" {head}", "bold")], [(COSTS_HEADING, "dim")], page.width))
     for finding in costly[:most]:
         amount = units.duration_range(*finding.at_stake_ns)
         there = same_place(beside.get(finding.code, []), named)
@@ -272,9 +274,9 @@ def nothing_found(diagnosis: Diagnosis) -> str:
 
 def _bound(diagnosis: Diagnosis) -> str:
     """What bounds a step without findings."""
-    for side, (what, less) in AT_ROOF.items():
+    for side, (what, less) in ROOF_WORDS.items():
         share = words.share(diagnosis, side)
-        if share > MOST:
+        if share > BOUND_SHARE:
             return (
                 f"{what} at the machine's roof takes {units.percent(share)} of the step; only {less} would shorten it"
             )
@@ -290,7 +292,7 @@ def trials(diagnosis: Diagnosis, page: Page, *, most: int) -> list[Line]:
     lines: list[Line] = [spread([(" Tried", "bold")], [("measured saving (predicted)", "dim")], page.width)]
     for trial in diagnosis.trials[:most]:
         lines.append(_trial(trial, page))
-        lines += page.wrapped(sanitise(trial.why), first=INDENT, style="dim") if trial.why else []
+        lines += page.wrapped(sanitise(trial.why), first=TITLE_INDENT, style="dim") if trial.why else []
     return [*lines, *more((len(diagnosis.trials) - most, "trial"))]
 
 

@@ -12,14 +12,14 @@ from gobrrr.model.diagnosis import BudgetLine, Diagnosis
 from gobrrr.report import words
 from gobrrr.report.layout import Line, Page
 
-GROUP_CELLS, LABEL_CELLS, SHARE_CELLS = 16, 20, 7
+GROUP_CELLS, BUDGET_LABEL_CELLS, SHARE_CELLS = 16, 20, 7
 """Widths of the columns, in terminal cells."""
 
-MOST_ROWS, MOST_BAR_CELLS = 11, 40
+MOST_BUDGET_ROWS, MOST_BAR_CELLS = 11, 40
 """Rows before the smaller lines are merged, and the longest bar; chosen."""
 
 # Green: at a roof. Yellow: could be faster. Red: nothing useful runs. The terminal's own colour: not known.
-STYLES = {
+ROW_STYLES = {
     "compute": "green",
     "memory": "green",
     "below_roof": "yellow",
@@ -29,12 +29,12 @@ STYLES = {
     "overhead": "red",
     "other": "dim",
 }
-ORDER = tuple(words.GROUPS)
+KIND_ORDER = tuple(words.BUDGET_GROUPS)
 """Kinds of budget lines, as the table lists them."""
 
 
 @dataclass(frozen=True)
-class Row:
+class BudgetRow:
     """A row of the table; `kind` is the budget line's kind, or "other" for merged lines."""
 
     kind: str
@@ -43,25 +43,31 @@ class Row:
     share: float
 
 
-def rows(budget: Sequence[BudgetLine], tiny: float = words.TINY_SHARE, *, cpu: bool = False) -> list[Row]:
+def rows(budget: Sequence[BudgetLine], tiny: float = words.TINY_SHARE, *, cpu: bool = False) -> list[BudgetRow]:
     """The rows to show, in the order of the kinds, largest first within a kind.
 
     Lines with a share under `tiny` are merged into one row, "other"; the rows have the same sum as the lines.
     """
-    timed = sorted((line for line in budget if line.ns), key=lambda line: (ORDER.index(line.line), -line.ns))
+    timed = sorted((line for line in budget if line.ns), key=lambda line: (KIND_ORDER.index(line.line), -line.ns))
     small = [line for line in timed if line.share < tiny]
-    small += sorted((line for line in timed if line.share >= tiny), key=lambda line: -line.ns)[MOST_ROWS:]
+    small += sorted((line for line in timed if line.share >= tiny), key=lambda line: -line.ns)[MOST_BUDGET_ROWS:]
     if len(small) < 2:
         small = []
-    shown = [Row(line.line, words.label(line, cpu=cpu), line.ns, line.share) for line in timed if line not in small]
+    shown = [
+        BudgetRow(line.line, words.label(line, cpu=cpu), line.ns, line.share) for line in timed if line not in small
+    ]
     if small:
-        shown.append(Row("other", _names(small), sum(line.ns for line in small), sum(line.share for line in small)))
+        shown.append(
+            BudgetRow("other", _names(small), sum(line.ns for line in small), sum(line.share for line in small))
+        )
     return shown
 
 
 def _names(lines: Sequence[BudgetLine]) -> str:
-    names = ", ".join(words.label(line) if line.line == "overhead" else words.GROUPS[line.line] for line in lines)
-    return names if cell_len(names) < LABEL_CELLS else f"{len(lines)} smaller lines"
+    names = ", ".join(
+        words.label(line) if line.line == "overhead" else words.BUDGET_GROUPS[line.line] for line in lines
+    )
+    return names if cell_len(names) < BUDGET_LABEL_CELLS else f"{len(lines)} smaller lines"
 
 
 def table(diagnosis: Diagnosis, page: Page, tiny: float = words.TINY_SHARE) -> list[Line]:
@@ -74,19 +80,19 @@ def table(diagnosis: Diagnosis, page: Page, tiny: float = words.TINY_SHARE) -> l
     lines: list[Line] = []
     previous = ""
     for row, amount in zip(shown, amounts, strict=True):
-        group = words.GROUPS.get(row.kind, row.kind)
+        group = words.BUDGET_GROUPS.get(row.kind, row.kind)
         lines.append(_line(row, "" if group == previous else group, amount, largest, page))
         previous = group
     return lines
 
 
-def _line(row: Row, group: str, amount: str, largest: float, page: Page) -> Line:
+def _line(row: BudgetRow, group: str, amount: str, largest: float, page: Page) -> Line:
     share = units.percent(row.share).rjust(SHARE_CELLS)
-    label = set_cell_size(page.cut(row.label, LABEL_CELLS - 1), LABEL_CELLS)
+    label = set_cell_size(page.cut(row.label, BUDGET_LABEL_CELLS - 1), BUDGET_LABEL_CELLS)
     head = f"   {group:<{GROUP_CELLS}}{label}{amount} {share}  "
     return [
         (head, ""),
-        (page.bar(row.share / largest, min(MOST_BAR_CELLS, page.width - cell_len(head) - 1)), STYLES[row.kind]),
+        (page.bar(row.share / largest, min(MOST_BAR_CELLS, page.width - cell_len(head) - 1)), ROW_STYLES[row.kind]),
     ]
 
 

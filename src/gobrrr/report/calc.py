@@ -6,7 +6,17 @@ import sys
 from collections.abc import Sequence
 
 from gobrrr import units
-from gobrrr.model.envelope import Article, Balance, Claim, Envelope, Generation, Kernel, Peak, Plan, Roof
+from gobrrr.model.envelope import (
+    Article,
+    ArticleFigure,
+    Balance,
+    ComputeCeiling,
+    Envelope,
+    EnvelopeKernel,
+    Generation,
+    KernelPlan,
+    Peak,
+)
 from gobrrr.report.calc_sketch import sketch
 from gobrrr.report.layout import ASCII, UNICODE, Line, Page, plain, row
 from gobrrr.report.terminal import knows_unicode
@@ -14,13 +24,13 @@ from gobrrr.report.text import sanitise
 
 MOST_KERNELS = 9
 """Kernels of a plan that are listed; chosen."""
-NAME_CELLS = 20
+KERNEL_NAME_CELLS = 20
 MACHINE_CELLS = 16
 SHORTEST_BAR = 8
 """Widths of the columns of names, and the narrowest column of bars, in terminal cells."""
 SHORTEST_NS = 10.0
 """Shorter times are shown as "<0.01 us": they have no meaning for a kernel."""
-NARROW = 72
+NARROW_WIDTH = 72
 """In fewer columns, a table leaves out what follows from its other columns."""
 SHAPES_SHOWN = 4
 """Tensors whose shapes are shown; chosen."""
@@ -60,7 +70,7 @@ def _title(result: Envelope, page: Page) -> list[Line]:
     return [*title, *page.wrapped(about, first="   ")]
 
 
-def _roof(roof: Roof, page: Page) -> str:
+def _roof(roof: ComputeCeiling, page: Page) -> str:
     ridge = f"{page.joint}ridge {units.count(roof.ridge)} FLOP/byte" if roof.ridge is not None else ""
     return f"{roof.name} {units.rate(roof.flop_per_s, 'FLOP')}{ridge}"
 
@@ -95,7 +105,7 @@ def _why(result: Envelope) -> str:
     return text
 
 
-def _ridge(kernel: Kernel, roofs: Sequence[Roof]) -> float | None:
+def _ridge(kernel: EnvelopeKernel, roofs: Sequence[ComputeCeiling]) -> float | None:
     """The ridge of the kernel's roof, that of the matrix unit if it uses both units."""
     named = [roof for roof in roofs if (kernel.matrix_dtype or "") in roof.name] if kernel.matrix_flop else list(roofs)
     return named[0].ridge if named else None
@@ -124,7 +134,7 @@ def _figures(
     flop: str,
     moved: float | None,
     intensity: float | None,
-    timed: Plan | Kernel,
+    timed: KernelPlan | EnvelopeKernel,
     page: Page,
     *,
     style: str = "",
@@ -141,8 +151,8 @@ def _columns(
     name: str, flop: str, moved: str, intensity: str, floor: str, bound: str, page: Page, *, style: str = ""
 ) -> list[Line]:
     """A row of the table; a narrow page has no column for the intensity."""
-    cells = max(10, min(NAME_CELLS, page.width - 60))
-    middle = f"{intensity:>10}" if page.width >= NARROW else ""
+    cells = max(10, min(KERNEL_NAME_CELLS, page.width - 60))
+    middle = f"{intensity:>10}" if page.width >= NARROW_WIDTH else ""
     figures = f" {flop:>11}{moved:>10}{middle}{floor:>12}  {bound}"
     return row(name, cells - 1, figures, styles=(style, style))
 
@@ -156,22 +166,22 @@ def _units(result: Envelope, page: Page) -> list[Line]:
     return page.wrapped(f"On the matrix and the vector units: {'; '.join(parts)}.", first=" ", style="dim")
 
 
-def _kernels(plan: Plan, page: Page) -> list[Line]:
+def _kernels(plan: KernelPlan, page: Page) -> list[Line]:
     lines = [line for kernel in plan.kernels[:MOST_KERNELS] for line in _kernel(kernel, page)]
     left = len(plan.kernels) - MOST_KERNELS
     return [*lines, [(f"   and {left} more", "dim")]] if left > 0 else lines
 
 
-def _kernel(kernel: Kernel, page: Page) -> list[Line]:
+def _kernel(kernel: EnvelopeKernel, page: Page) -> list[Line]:
     calls = f" x{kernel.calls}" if kernel.calls > 1 else ""
     intensity = kernel.flop / kernel.bytes if kernel.bytes else None
     return _figures(f"  {sanitise(kernel.name)}{calls}", _flop(kernel), kernel.bytes, intensity, kernel, page)
 
 
-def _flop(kernel: Kernel) -> str:
+def _flop(kernel: EnvelopeKernel) -> str:
     """FLOPs of one call."""
     if kernel.matrix_flop is None and kernel.vector_flop is None:
-        return units.UNKNOWN if kernel.link == "memory" else "0 FLOP"
+        return units.UNKNOWN_TEXT if kernel.link == "memory" else "0 FLOP"
     return units.flop(kernel.flop)
 
 
@@ -230,7 +240,7 @@ def _across(
     name: str, memory: str, peak: str, ridge: str, alone: str, fused: str, bound: str, page: Page, *, style: str = ""
 ) -> list[Line]:
     """A row of the table; a narrow page has no columns for the peak and for the floor op by op."""
-    wide = page.width >= NARROW
+    wide = page.width >= NARROW_WIDTH
     peaks, floors = (f"{peak:>13}", f"{alone:>10}") if wide else ("", "")
     figures = f"{memory:>10}{peaks}{ridge:>6}{floors}{fused:>10} {bound}"
     return row(name, MACHINE_CELLS, figures, styles=(style, style))
@@ -270,7 +280,7 @@ def article(facts: Article, page: Page) -> list[Line]:
     return [*lines, [], *_a100(facts.a100, page), [], *_doubling(facts, page)]
 
 
-def _claim(claim: Claim, page: Page) -> list[Line]:
+def _claim(claim: ArticleFigure, page: Page) -> list[Line]:
     verdict = _agreement(claim)
     quote = claim.quote if claim.source == "article" else f"{claim.quote} ({claim.source})"
     figures = f"   {claim.claimed:<15}{claim.computed:<15}{verdict:<13}"
@@ -279,7 +289,7 @@ def _claim(claim: Claim, page: Page) -> list[Line]:
     return [*page.wrapped(quote, first=" "), *[[(text, s or style) for text, s in line] for line in rest]]
 
 
-def _agreement(claim: Claim) -> str:
+def _agreement(claim: ArticleFigure) -> str:
     if not claim.agrees:
         return "differs"
     if claim.claimed == claim.computed:

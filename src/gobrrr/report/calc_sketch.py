@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gobrrr import units
-from gobrrr.model.envelope import Envelope, Plan, Roof
+from gobrrr.model.envelope import ComputeCeiling, Envelope, KernelPlan
 from gobrrr.report.layout import Line, Page
 
 ROWS = 8
-LABEL_CELLS = 14
+SKETCH_LABEL_CELLS = 14
 MAX_COLUMNS = 56
-ALONE, FUSED, RIDGE = "o", "*", "+"
+UNFUSED_SIGN, FUSED_SIGN, RIDGE = "o", "*", "+"
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,15 @@ class Axes:
 def sketch(envelope: Envelope, page: Page) -> list[Line]:
     """The roofs that the work meets and where it stands; nothing where there is no intensity to show."""
     points = [
-        (mark, point) for mark, plan in ((ALONE, envelope.unfused), (FUSED, envelope.fused)) if (point := _point(plan))
+        (mark, point)
+        for mark, plan in ((UNFUSED_SIGN, envelope.unfused), (FUSED_SIGN, envelope.fused))
+        if (point := _point(plan))
     ]
     roofs = [roof for roof in envelope.roofs if roof.ridge]
     bandwidth = envelope.memory_bytes_per_s
     if not points or not roofs or not bandwidth:
         return []
-    axes = _axes(points, roofs, bandwidth, min(MAX_COLUMNS, page.width - LABEL_CELLS - 4))
+    axes = _axes(points, roofs, bandwidth, min(MAX_COLUMNS, page.width - SKETCH_LABEL_CELLS - 4))
     cells = [[" "] * axes.columns for _ in range(ROWS)]
     _draw_memory(cells, axes, bandwidth, max(roof.flop_per_s for roof in roofs))
     for roof in roofs:
@@ -58,13 +60,15 @@ def sketch(envelope: Envelope, page: Page) -> list[Line]:
     for mark, (intensity, rate) in points:
         cells[axes.row(rate)][axes.column(intensity)] = mark
     labels = {axes.row(roof.flop_per_s): units.rate(roof.flop_per_s, "FLOP") for roof in roofs}
-    lines: list[Line] = [[(f"{labels.get(row, ''):>{LABEL_CELLS}} |{''.join(cells[row])}", "")] for row in range(ROWS)]
-    lines.append([(f"{'':>{LABEL_CELLS}} +{'-' * axes.columns}", "")])
-    lines.append([(f"{'FLOP/byte':>{LABEL_CELLS}}  {_ticks(axes, points, roofs)}", "")])
-    return [*lines, [(f"{'':>{LABEL_CELLS}}  {_legend(envelope)}", "dim")]]
+    lines: list[Line] = [
+        [(f"{labels.get(row, ''):>{SKETCH_LABEL_CELLS}} |{''.join(cells[row])}", "")] for row in range(ROWS)
+    ]
+    lines.append([(f"{'':>{SKETCH_LABEL_CELLS}} +{'-' * axes.columns}", "")])
+    lines.append([(f"{'FLOP/byte':>{SKETCH_LABEL_CELLS}}  {_ticks(axes, points, roofs)}", "")])
+    return [*lines, [(f"{'':>{SKETCH_LABEL_CELLS}}  {_legend(envelope)}", "dim")]]
 
 
-def _point(plan: Plan) -> tuple[float, float] | None:
+def _point(plan: KernelPlan) -> tuple[float, float] | None:
     """(intensity, FLOP/s at the floor)."""
     if not plan.flop or not plan.flop_per_byte or not plan.floor_ns:
         return None
@@ -72,7 +76,7 @@ def _point(plan: Plan) -> tuple[float, float] | None:
 
 
 def _axes(
-    points: Sequence[tuple[str, tuple[float, float]]], roofs: Sequence[Roof], bandwidth: float, columns: int
+    points: Sequence[tuple[str, tuple[float, float]]], roofs: Sequence[ComputeCeiling], bandwidth: float, columns: int
 ) -> Axes:
     marks = [intensity for _, (intensity, _) in points] + [roof.ridge or 1.0 for roof in roofs]
     left, right = min(marks) / 2, max(marks) * 4
@@ -88,14 +92,14 @@ def _draw_memory(cells: list[list[str]], axes: Axes, bandwidth: float, highest: 
             cells[axes.row(rate)][column] = "/"
 
 
-def _draw_roof(cells: list[list[str]], axes: Axes, roof: Roof) -> None:
+def _draw_roof(cells: list[list[str]], axes: Axes, roof: ComputeCeiling) -> None:
     start, row = axes.column(roof.ridge or axes.right), axes.row(roof.flop_per_s)
     for column in range(start + 1, axes.columns):
         cells[row][column] = "-"
     cells[row][start] = RIDGE
 
 
-def _ticks(axes: Axes, points: Sequence[tuple[str, tuple[float, float]]], roofs: Sequence[Roof]) -> str:
+def _ticks(axes: Axes, points: Sequence[tuple[str, tuple[float, float]]], roofs: Sequence[ComputeCeiling]) -> str:
     """The intensities of the points and of the ridges under their columns, as many as fit."""
     wanted = [intensity for _, (intensity, _) in points] + [roof.ridge or 0.0 for roof in roofs]
     text = ""
@@ -109,5 +113,5 @@ def _ticks(axes: Axes, points: Sequence[tuple[str, tuple[float, float]]], roofs:
 
 def _legend(envelope: Envelope) -> str:
     same = envelope.unfused == envelope.fused
-    marks = f"{FUSED} this" if same else f"{ALONE} op by op   {FUSED} fused"
+    marks = f"{FUSED_SIGN} this" if same else f"{UNFUSED_SIGN} op by op   {FUSED_SIGN} fused"
     return f"{marks}   {RIDGE} ridge"

@@ -11,19 +11,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gobrrr.model.events import ABSENT, DEVICE_KINDS, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, DEVICE_KINDS, I8, EventKind, EventTable
 from gobrrr.report.chrome_places import Placed, slices
 from gobrrr.system import files
 from gobrrr.system.paths import bytes_without_home
 
 CATEGORIES = {
-    Kind.OP: "cpu_op",
-    Kind.ANNOTATION: "user_annotation",
-    Kind.PYTHON: "python_function",
-    Kind.RUNTIME: "cuda_runtime",
-    Kind.KERNEL: "kernel",
-    Kind.MEMCPY: "gpu_memcpy",
-    Kind.MEMSET: "gpu_memset",
+    EventKind.OP: "cpu_op",
+    EventKind.ANNOTATION: "user_annotation",
+    EventKind.PYTHON: "python_function",
+    EventKind.RUNTIME: "cuda_runtime",
+    EventKind.KERNEL: "kernel",
+    EventKind.MEMCPY: "gpu_memcpy",
+    EventKind.MEMSET: "gpu_memset",
 }
 """The categories that torch.profiler writes; events of waits and of the profiler itself are left out."""
 
@@ -111,7 +111,7 @@ def _events(events: EventTable) -> Iterator[dict[str, Any]]:
             args |= {"device": device, "stream": stream}
         yield {
             "ph": "X",
-            "cat": CATEGORIES[Kind(kind)],
+            "cat": CATEGORIES[EventKind(kind)],
             "name": events.names[name],
             "pid": _pid(device) if there else 0,
             "tid": stream if there else thread,
@@ -124,7 +124,9 @@ def _events(events: EventTable) -> Iterator[dict[str, Any]]:
 def _arrows(events: EventTable) -> Iterator[dict[str, Any]]:
     """Arrows from launches to their work, as torch.profiler draws them; none to work moved before its launch."""
     launches = {
-        int(events.correlation[row]): row for row in events.of(Kind.RUNTIME).tolist() if events.correlation[row] > 0
+        int(events.correlation[row]): row
+        for row in events.of(EventKind.RUNTIME).tolist()
+        if events.correlation[row] > 0
     }
     for row in events.of(*DEVICE_KINDS).tolist():
         launch = launches.get(int(events.correlation[row]))

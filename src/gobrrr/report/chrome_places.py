@@ -13,9 +13,9 @@ from gobrrr.model.events import I8, EventTable
 from gobrrr.model.places import PlaceNode
 from gobrrr.report.doing import bare
 from gobrrr.report.text import sanitise
-from gobrrr.report.tree import SOURCE
+from gobrrr.report.tree import SOURCE_PATTERN
 
-HOLDS = "holds the step"
+HOLDS_MARK = "holds the step"
 """Marks the place with most of the step's time."""
 
 
@@ -98,7 +98,7 @@ def _slice(placed: Placed, span: _Open, pid: int, thread: int) -> dict[str, Any]
     return {
         "ph": "X",
         "cat": "place",
-        "name": f"{named(node)} ({HOLDS})" if held else named(node),
+        "name": f"{named(node)} ({HOLDS_MARK})" if held else named(node),
         "pid": pid,
         "tid": thread,
         "ts": span.start / 1e3,
@@ -109,7 +109,7 @@ def _slice(placed: Placed, span: _Open, pid: int, thread: int) -> dict[str, Any]
 
 def named(node: PlaceNode) -> str:
     """The name of a place on its track; of a line or a function with its file and line."""
-    source = SOURCE.fullmatch(node.source or "") if node.kind in ("function", "line") else None
+    source = SOURCE_PATTERN.fullmatch(node.source or "") if node.kind in ("function", "line") else None
     if source is None:
         return bare(node)
     file = source["file"].replace("\\", "/").rpartition("/")[2]

@@ -18,7 +18,7 @@ from gobrrr.report.terminal import interval
 from gobrrr.report.text import sanitise
 from gobrrr.system.paths import without_home
 
-NAME_CELLS, REGIME_CELLS, PREDICTED_CELLS, MEASURED_CELLS = 26, 14, 22, 17
+TRACE_NAME_CELLS, REGIME_CELLS, PREDICTED_CELLS, MEASURED_CELLS = 26, 14, 22, 17
 """Widths of the columns, in terminal cells."""
 
 
@@ -43,8 +43,8 @@ class DemoRow:
     truth: Truth
 
 
-SUFFIX = ".json.gz"
-EXAMPLE = "gobrrr.lab.example:workload"
+TRACE_SUFFIX = ".json.gz"
+DEMO_STEP = "gobrrr.lab.example:workload"
 """The step that the demonstration runs."""
 
 
@@ -54,11 +54,11 @@ def shipped(names: Sequence[str] | None = None) -> list[tuple[Path, Truth]]:
     Raises InputError where the installation lacks them.
     """
     folder = Path(__file__).parents[1] / "data" / "h100"
-    known = truths(folder, SUFFIX)
+    known = truths(folder, TRACE_SUFFIX)
     chosen = sorted(known) if names is None else [name for name in names if name in known]
     if not chosen:
         raise InputError(f"{folder}: the shipped traces are not in this installation; install gobrrr again")
-    return [(folder / f"{name}{SUFFIX}", known[name]) for name in chosen]
+    return [(folder / f"{name}{TRACE_SUFFIX}", known[name]) for name in chosen]
 
 
 def truths(folder: Path, suffix: str) -> dict[str, Truth]:
@@ -101,7 +101,7 @@ def heading(folder: Path, page: Page) -> list[Line]:
 
 def live_heading(page: Page, *, has_torch: bool) -> list[Line]:
     """An introduction to the last answer; without torch, why there is none."""
-    text = f"This is the output of gobrrr diagnose {EXAMPLE}."
+    text = f"This is the output of gobrrr diagnose {DEMO_STEP}."
     if not has_torch:
         text = "torch is not installed here; with it, the demonstration also runs and diagnoses a small step."
     return [[], [(" A step that is run here: training a small language model", "bold")],
@@ -150,4 +150,4 @@ def _covered(row: DemoRow) -> bool:
 
 def _columns(name: str, regime: str, predicted: str, measured: str, style: str) -> list[Line]:
     text = f" {regime:<{REGIME_CELLS}}{predicted:>{PREDICTED_CELLS}}{measured:>{MEASURED_CELLS}}"
-    return layout.row(name, NAME_CELLS - 1, text, styles=(style, style))
+    return layout.row(name, TRACE_NAME_CELLS - 1, text, styles=(style, style))

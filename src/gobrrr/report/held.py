@@ -12,23 +12,23 @@ from gobrrr.model.places import PlaceNode
 from gobrrr.report.doing import bare, does, own
 from gobrrr.report.layout import Line, Page, length
 from gobrrr.report.text import name_of, sanitise
-from gobrrr.report.tree import SOURCE, Places, at_line
+from gobrrr.report.tree import SOURCE_PATTERN, PlaceTree, at_line
 
-MOST = 3
+MOST_HELD = 3
 """Places that are shown; chosen."""
 
-SMALLEST = 0.05
+LEAST_HELD_SHARE = 0.05
 """A further place below this share of the step is not shown; chosen."""
 
-SAME = 0.9
+SAME_LINE_SHARE = 0.9
 """A place with at least this share of its line is shown as the line; chosen."""
 
-LABEL = " held by  "
+HELD_LABEL = " held by  "
 """What stands before the first place."""
 
 
 @dataclass(frozen=True)
-class Held:
+class HoldingPlace:
     """One place as it is shown. `where`: "train.py:28", or "" if it is not known; `what`: the line's text, the function
     or the operation; `does`: what it does, in words."""
 
@@ -39,12 +39,12 @@ class Held:
     does: str
 
 
-def held(diagnosis: Diagnosis) -> list[Held]:
+def held(diagnosis: Diagnosis) -> list[HoldingPlace]:
     """The places with most of the step, largest first; empty if no places are known."""
     if diagnosis.held_by is None or not diagnosis.places or diagnosis.places[0].step_ns <= 0:
         return []
-    tree, cpu = Places(diagnosis.places), diagnosis.device_model.on_host
-    first = tree.lifted(diagnosis.places[diagnosis.held_by], SAME)
+    tree, cpu = PlaceTree(diagnosis.places), diagnosis.device_model.on_host
+    first = tree.lifted(diagnosis.places[diagnosis.held_by], SAME_LINE_SHARE)
     split = first.kind == "program" or tree.has_lines(first)
     places = _one_a_line(tree, [*([] if split else [first]), *_beside(tree, first, within=split)])
     others = [_of_place(tree, place, cpu=cpu) for place in places]
@@ -53,8 +53,8 @@ def held(diagnosis: Diagnosis) -> list[Held]:
     if (split or first.kind == "op") and (rest := _of_rest(tree, whole)) is not None:
         others.append(rest)
     others.sort(key=lambda other: -other.share)
-    shown += [other for other in others if other.share >= SMALLEST]
-    return shown[:MOST] or [_of_place(tree, first, cpu=cpu)]
+    shown += [other for other in others if other.share >= LEAST_HELD_SHARE]
+    return shown[:MOST_HELD] or [_of_place(tree, first, cpu=cpu)]
 
 
 def without_frames(diagnosis: Diagnosis) -> str:
@@ -66,18 +66,18 @@ def without_frames(diagnosis: Diagnosis) -> str:
     return "no Python frames were recorded"
 
 
-def lines(diagnosis: Diagnosis, page: Page, *, most: int = MOST) -> list[Line]:
+def lines(diagnosis: Diagnosis, page: Page, *, most: int = MOST_HELD) -> list[Line]:
     """The places on the terminal: the share, the position, the code there, and what it does."""
     result: list[Line] = []
     for place in held(diagnosis)[:most]:
-        result += _entry(place, LABEL if not result else " " * len(LABEL), page)
+        result += _entry(place, HELD_LABEL if not result else " " * len(HELD_LABEL), page)
     missing = without_frames(diagnosis)
     if result and missing:
-        result += page.wrapped(f"({missing})", first=" " * len(LABEL), style="dim")
+        result += page.wrapped(f"({missing})", first=" " * len(HELD_LABEL), style="dim")
     return result
 
 
-def _entry(place: Held, label: str, page: Page) -> list[Line]:
+def _entry(place: HoldingPlace, label: str, page: Page) -> list[Line]:
     lead = f"{label}{units.percent(place.share):>6}  "
     what = f"{place.where}  {name_of(place.what)}" if place.where else name_of(place.what)
     whole: Line = [(lead, ""), (what, "bold"), (f"  {place.does}", "")]
@@ -90,17 +90,17 @@ def _entry(place: Held, label: str, page: Page) -> list[Line]:
     ]
 
 
-def _beside(tree: Places, first: PlaceNode, *, within: bool) -> Iterator[PlaceNode]:
+def _beside(tree: PlaceTree, first: PlaceNode, *, within: bool) -> Iterator[PlaceNode]:
     """Other places: those around the first one, and those in it if it is split."""
     inner = first
     for around in tree.path(first):
         for node in tree.below(around):
             if node.kind != "kernel" and node.id != inner.id and (around.id != first.id or within):
-                yield tree.told(node, SAME)
+                yield tree.told(node, SAME_LINE_SHARE)
         inner = around
 
 
-def _one_a_line(tree: Places, places: list[PlaceNode]) -> list[PlaceNode]:
+def _one_a_line(tree: PlaceTree, places: list[PlaceNode]) -> list[PlaceNode]:
     """The places, with those on the same line replaced by the line."""
     lines = [line if (line := tree.of_line(place)) is not None else place for place in places]
     several = Counter(line.id for line in lines)
@@ -109,27 +109,27 @@ def _one_a_line(tree: Places, places: list[PlaceNode]) -> list[PlaceNode]:
     )
 
 
-def _of_place(tree: Places, node: PlaceNode, *, cpu: bool) -> Held:
+def _of_place(tree: PlaceTree, node: PlaceNode, *, cpu: bool) -> HoldingPlace:
     where, what = _named(tree, node)
     doing = does(tree, node, cpu=cpu)
     line = tree.of_line(node)
     if line is not None and line.id != node.id and line.name != line.source:  # the text of the line says more
         what, doing = sanitise(line.name), f"{what}: {doing}"
-    return Held(node.id, where, what, tree.share(node.step_ns), doing)
+    return HoldingPlace(node.id, where, what, tree.share(node.step_ns), doing)
 
 
-def _of_rest(tree: Places, node: PlaceNode) -> Held | None:
+def _of_rest(tree: PlaceTree, node: PlaceNode) -> HoldingPlace | None:
     """The place's own time, apart from the places within it that are shown."""
     if not node.own_ns:
         return None
     where, what = _named(tree, node)
     name = "outside any operation" if node.kind == "program" else f"elsewhere in {what}"
-    return Held(node.id, where, name, tree.share(node.own_ns), own(tree, node))
+    return HoldingPlace(node.id, where, name, tree.share(node.own_ns), own(tree, node))
 
 
-def _named(tree: Places, node: PlaceNode) -> tuple[str, str]:
+def _named(tree: PlaceTree, node: PlaceNode) -> tuple[str, str]:
     """(its position, the code there)."""
-    source = SOURCE.fullmatch(node.source or "")
+    source = SOURCE_PATTERN.fullmatch(node.source or "")
     where = at_line(node.source)
     if node.kind == "function" and source:
         return sanitise(where), f"{sanitise(source['function'])}()"

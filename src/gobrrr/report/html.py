@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import json, terminal, words
 from gobrrr.report.advice import failed, worth_doing
@@ -45,7 +45,7 @@ SCRIPTS = ("units", "page", "budget", "roofline", "timeline", "tables", "modules
 def render(diagnosis: Diagnosis) -> str:
     """The whole page as text. Raises ValueError if the record has no JSON form."""
     diagnosis = json.decode(json.to_json(diagnosis))  # so that a saved record gives the same page, to the byte
-    parts = Parts()
+    parts = GuardedParts()
     links = [
         parts.make("links of findings", partial(link, diagnosis, finding), Link()) for finding in diagnosis.findings
     ]
@@ -174,7 +174,7 @@ def _top(diagnosis: Diagnosis) -> Markup:
     )
 
 
-def _sections(diagnosis: Diagnosis, links: list[Link], parts: Parts) -> Markup:
+def _sections(diagnosis: Diagnosis, links: list[Link], parts: GuardedParts) -> Markup:
     made: dict[str, Callable[[Diagnosis], Markup | None]] = {
         "verdict": verdict.verdict,
         "held by": held.section_of,

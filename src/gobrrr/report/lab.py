@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from gobrrr.model.experiment import Cell, Column, Experiment, Flame, Judgement, LabReport, Table
+from gobrrr.model.experiment import Cell, Experiment, Flame, Judgement, LabColumn, LabReport, LabTable
 from gobrrr.model.measured import Environment, Quantity
 from gobrrr.report.layout import Line, Page, fold
 from gobrrr.report.plot import sketch
@@ -13,10 +13,10 @@ from gobrrr.report.svg import draw
 from gobrrr.report.text import sanitise
 from gobrrr.report.values import spread, text
 
-STYLES = {"holds": "bold green", "does not hold": "bold red", "can't tell": "bold yellow"}
+VERDICT_STYLES = {"holds": "bold green", "does not hold": "bold red", "can't tell": "bold yellow"}
 """Verdict -> its style."""
 
-GAP = 2
+COLUMN_GAP = 2
 PLOT_ROWS = 10
 FLAME_LABEL = 30
 """Cells between columns, rows of a plot, cells of a flame graph's names."""
@@ -62,11 +62,11 @@ def claim(judgement: Judgement, page: Page) -> list[Line]:
     quote = page.wrapped(f'"{sanitise(judgement.claim.quote)}"', first=f" {judgement.claim.number:<4}")
     verdict = judgement.verdict.upper()
     here = page.wrapped(sanitise(judgement.here), first=f"     {verdict}: ")
-    here[0] = [("     ", ""), (f"{verdict}: ", STYLES[judgement.verdict]), (here[0][1][0], "")]
+    here[0] = [("     ", ""), (f"{verdict}: ", VERDICT_STYLES[judgement.verdict]), (here[0][1][0], "")]
     return [*quote, *here, *page.wrapped(f"holds when {judgement.rule}", first="     ", style="dim")]
 
 
-def table(shown: Table, page: Page) -> list[Line]:
+def table(shown: LabTable, page: Page) -> list[Line]:
     """A table as wide as its cells; a spread over 10 % is printed after its value."""
     heads = [column.name for column in shown.columns]
     rows = [[_cell(cell, column) for cell, column in zip(row, shown.columns, strict=True)] for row in shown.rows]
@@ -77,7 +77,7 @@ def table(shown: Table, page: Page) -> list[Line]:
     return fold([title, *cells], page.width)
 
 
-def _left(shown: Table, at: int) -> bool:
+def _left(shown: LabTable, at: int) -> bool:
     return all(isinstance(row[at], str) for row in shown.rows)
 
 
@@ -86,18 +86,18 @@ def _row(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> s
         f"{cell:<{width}}" if at_left else f"{cell:>{width}}"
         for cell, width, at_left in zip(cells, widths, left, strict=True)
     ]
-    return ("   " + (" " * GAP).join(parts)).rstrip()
+    return ("   " + (" " * COLUMN_GAP).join(parts)).rstrip()
 
 
-WIDE = 0.1
+WIDE_CELL_SPREAD = 0.1
 """A spread above this share of the median is printed with the value; chosen."""
 
 
-def _cell(cell: Cell, column: Column) -> str:
+def _cell(cell: Cell, column: LabColumn) -> str:
     if isinstance(cell, str):
         return sanitise(cell)
     shown = text(cell, column.unit)
-    wide = isinstance(cell, Quantity) and cell.spread > WIDE
+    wide = isinstance(cell, Quantity) and cell.spread > WIDE_CELL_SPREAD
     return f"{shown} ~{spread(cell)}" if wide else shown
 
 
@@ -120,7 +120,7 @@ def _summary(report: LabReport, page: Page) -> list[Line]:
         for judged in ran.judgements:
             lead = f"   {judged.claim.number:<4}"
             first, *rest = page.wrapped(judged.claim.quote, first=f"{lead}{judged.verdict:<15}")
-            out += [[(lead, ""), (f"{judged.verdict:<15}", STYLES[judged.verdict]), first[1]], *rest]
+            out += [[(lead, ""), (f"{judged.verdict:<15}", VERDICT_STYLES[judged.verdict]), first[1]], *rest]
         if ran.status == "skipped":
             out += page.wrapped(f"{ran.name}: skipped: {sanitise(ran.why)}", first="   ", style="dim")
     return out
@@ -132,7 +132,7 @@ td,th{padding:.15rem .8rem;text-align:right}td:first-child,th:first-child{text-a
 tr{border-bottom:1px solid #ddd}blockquote{margin:1rem 0;padding-left:1rem;border-left:4px solid #bbb}
 .holds{border-color:#009e73}.fails{border-color:#d55e00}.unsure{border-color:#e69f00}svg{max-width:100%}.dim{color:#666}
 .box{background:#e69f00;white-space:nowrap;overflow:visible;margin:1px 0;padding:0 .3rem;box-sizing:border-box}"""
-MARKS = {"holds": "holds", "does not hold": "fails", "can't tell": "unsure"}
+VERDICT_CLASSES = {"holds": "holds", "does not hold": "fails", "can't tell": "unsure"}
 """Verdict -> its class in the page."""
 
 
@@ -158,7 +158,7 @@ def _section(shown: Experiment) -> str:
     return "\n".join([head, *parts])
 
 
-def _html_table(shown: Table) -> str:
+def _html_table(shown: LabTable) -> str:
     heads = "".join(f"<th>{_safe(column.name)}</th>" for column in shown.columns)
     rows = [
         "".join(f"<td>{_safe(_cell(cell, column))}</td>" for cell, column in zip(row, shown.columns, strict=True))
@@ -180,7 +180,7 @@ def _html_flame(graph: Flame) -> str:
 
 def _html_claim(judgement: Judgement) -> str:
     return (
-        f'<blockquote class="{MARKS[judgement.verdict]}"><p>{_safe(judgement.claim.number)} '
+        f'<blockquote class="{VERDICT_CLASSES[judgement.verdict]}"><p>{_safe(judgement.claim.number)} '
         f'"{_safe(judgement.claim.quote)}" (<a href="{escape(judgement.claim.source, quote=True)}">source</a>)</p>'
         f"<p><b>{_safe(judgement.verdict)}</b>: {_safe(judgement.here)}</p>"
         f'<p class="dim">holds when {_safe(judgement.rule)}</p></blockquote>'

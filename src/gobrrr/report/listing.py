@@ -10,7 +10,7 @@ from gobrrr.report import values
 from gobrrr.report.layout import Line, Page
 from gobrrr.report.text import sanitise
 
-LETTERS = {
+GROUP_TITLES = {
     "O": "Overhead: the device waits for the host",
     "M": "Memory: bytes that need not move",
     "C": "Compute: arithmetic that could run faster",
@@ -21,16 +21,16 @@ LETTERS = {
 }
 """First letter of a condition's code -> its group."""
 
-CODE_CELLS = 6
+CONDITION_CODE_CELLS = 6
 """Width of the column of codes."""
 
 
 def codes(conditions: Mapping[str, str], treatments: Mapping[str, str], page: Page) -> list[Line]:
     """All codes with their titles: the conditions by letter, then the treatments."""
     lines: list[Line] = []
-    for letter in dict.fromkeys([*LETTERS, *(code[:1] for code in conditions)]):
+    for letter in dict.fromkeys([*GROUP_TITLES, *(code[:1] for code in conditions)]):
         group = {code: title for code, title in conditions.items() if code.startswith(letter)}
-        lines += _group(LETTERS.get(letter, letter), group, CODE_CELLS, page)
+        lines += _group(GROUP_TITLES.get(letter, letter), group, CONDITION_CODE_CELLS, page)
     widest = max((len(name) for name in treatments), default=0) + 2
     lines += _group("Treatments", treatments, widest, page)
     return [*lines, [(" gobrrr explain CODE explains one of them", "dim")]]

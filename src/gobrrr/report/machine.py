@@ -11,7 +11,7 @@ import msgspec
 from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.hardware.bounds import busiest, doubtful
-from gobrrr.hardware.ceilings import Row, compare, datasheet_of, machine_of
+from gobrrr.hardware.ceilings import CeilingRow, compare, datasheet_of, machine_of
 from gobrrr.model.experiment import Plot, Series
 from gobrrr.model.machine import Ceiling, Machine
 from gobrrr.model.measured import Curve, Measurement
@@ -23,7 +23,7 @@ from gobrrr.report.text import sanitise
 from gobrrr.report.values import spread, text
 from gobrrr.system.files import write
 
-GROUPS = {
+MEASUREMENT_GROUPS = {
     "matrix": "Matmul, the best size of a sweep",
     "vector": "Vector units",
     "memory": "DRAM",
@@ -34,10 +34,10 @@ GROUPS = {
 }
 """Group of measurements -> its heading, in the order of the page."""
 
-NAME, FIGURE, SPREAD = 24, 15, 8
+NAME, FIGURE_CELLS, SPREAD = 24, 15, 8
 """Widths of the columns, in terminal cells."""
-HEAD = f"   {'':<{NAME}}{'measured':>{FIGURE}}{'spread':>{SPREAD}}{'datasheet':>14}{'ratio':>7}"
-ROOFS = ("bfloat16", "float16", "tf32", "float32", "float64")
+HEAD = f"   {'':<{NAME}}{'measured':>{FIGURE_CELLS}}{'spread':>{SPREAD}}{'datasheet':>14}{'ratio':>7}"
+MATMUL_ROOFS = ("bfloat16", "float16", "tf32", "float32", "float64")
 """Number types whose matmul peak is a roof of the roofline."""
 AT_LEAST = ">= "
 """In front of a lower bound."""
@@ -80,10 +80,10 @@ def _sheet(measured: Measurement) -> Machine | None:
     return datasheet_of(measured.environment.device_name, measured.environment.memory_bytes)
 
 
-def lines(measured: Measurement, rows: Sequence[Row], roofs: Machine, page: Page) -> list[Line]:
+def lines(measured: Measurement, rows: Sequence[CeilingRow], roofs: Machine, page: Page) -> list[Line]:
     """The page of one measurement: figures, plots, what was not measured and why, and notes."""
     out: list[Line] = [*_head(measured, page), *_busy(measured, page), []]
-    for group, title in GROUPS.items():
+    for group, title in MEASUREMENT_GROUPS.items():
         out += _group(title, [row for row in rows if row.group == group])
     out += [*listing.observer(roofs.observer, page), []] if roofs.observer else []
     out += _above(rows, page) + _wide(rows, page)
@@ -115,18 +115,18 @@ def _head(measured: Measurement, page: Page) -> list[Line]:
     return [first, *page.wrapped(sanitise(page.joint.join(part for part in parts if part)), first=" ", style="dim")]
 
 
-def _group(title: str, rows: Sequence[Row]) -> list[Line]:
+def _group(title: str, rows: Sequence[CeilingRow]) -> list[Line]:
     if not rows:
         return []
     sheet = any(row.datasheet for row in rows)
-    head = HEAD if sheet else HEAD[: 3 + NAME + FIGURE + SPREAD]
+    head = HEAD if sheet else HEAD[: 3 + NAME + FIGURE_CELLS + SPREAD]
     return [[(f" {title}", "bold")], [(head, "dim")], *(_row(row) for row in rows), []]
 
 
-def _row(row: Row) -> Line:
+def _row(row: CeilingRow) -> Line:
     name = f"{row.name}, {row.at}" if row.group == "matrix" and row.at else row.name
     figure = f"{AT_LEAST if row.at_least else ''}{text(row.value, row.unit)}"
-    cells = f"   {name:<{NAME}}{figure:>{FIGURE}}{spread(row.amount):>{SPREAD}}"
+    cells = f"   {name:<{NAME}}{figure:>{FIGURE_CELLS}}{spread(row.amount):>{SPREAD}}"
     if row.datasheet is None:
         return [(cells, "")]
     quoted = text(row.datasheet.value, row.unit)
@@ -138,7 +138,7 @@ def _word(ceiling: Ceiling) -> str:
     return "" if ceiling.provenance == "datasheet" else ceiling.provenance
 
 
-def _above(rows: Sequence[Row], page: Page) -> list[Line]:
+def _above(rows: Sequence[CeilingRow], page: Page) -> list[Line]:
     found = [row for row in rows if row.above]
     if not found:
         return []
@@ -149,8 +149,8 @@ def _above(rows: Sequence[Row], page: Page) -> list[Line]:
     return [*page.wrapped(said, first=" ! "), []]
 
 
-def _wide(rows: Sequence[Row], page: Page) -> list[Line]:
-    wide = [row for row in rows if row.amount.spread > WIDE_SPREAD and row.group in GROUPS]
+def _wide(rows: Sequence[CeilingRow], page: Page) -> list[Line]:
+    wide = [row for row in rows if row.amount.spread > WIDE_SPREAD and row.group in MEASUREMENT_GROUPS]
     found = [f"{row.group} {row.name} ({spread(row.amount)})" for row in wide]
     if not found:
         return []
@@ -215,7 +215,9 @@ def roofline(machine: Machine) -> Plot | None:
 def _peaks(machine: Machine) -> list[tuple[str, Ceiling]]:
     """At most four roofs, highest first; of units whose peaks differ by less than 10 %, only the highest."""
     found = [
-        (f"{dtype} matmul", machine.matrix_flop_per_s[dtype]) for dtype in ROOFS if dtype in machine.matrix_flop_per_s
+        (f"{dtype} matmul", machine.matrix_flop_per_s[dtype])
+        for dtype in MATMUL_ROOFS
+        if dtype in machine.matrix_flop_per_s
     ]
     found += [(f"{dtype} vector", ceiling) for dtype, ceiling in machine.vector_flop_per_s.items()]
     found.sort(key=lambda roof: -roof[1].value)

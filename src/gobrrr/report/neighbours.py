@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from gobrrr.model.diagnosis import Diagnosis, Finding
 from gobrrr.report.text import name_of
-from gobrrr.report.tree import Places
+from gobrrr.report.tree import PlaceTree
 
 SAME_PLACE = "same place as"
 """Precedes the codes of the other findings."""
@@ -17,7 +17,7 @@ def neighbours(diagnosis: Diagnosis) -> dict[str, list[Finding]]:
 
     The program as a whole does not count as a place here.
     """
-    tree = Places(diagnosis.places)
+    tree = PlaceTree(diagnosis.places)
     at = {finding.code: place for finding in diagnosis.findings if (place := _place(tree, finding)) is not None}
     return {
         code: [finding for finding in diagnosis.findings if finding.code != code and at.get(finding.code) == place]
@@ -25,7 +25,7 @@ def neighbours(diagnosis: Diagnosis) -> dict[str, list[Finding]]:
     }
 
 
-def _place(tree: Places, finding: Finding) -> int | None:
+def _place(tree: PlaceTree, finding: Finding) -> int | None:
     """The id of a finding's source line, else of its place."""
     if not finding.place or finding.place >= len(tree.nodes):
         return None

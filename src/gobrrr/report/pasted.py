@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from gobrrr.report.text import wrap
 
-STEP = " " * 4
+CONTINUATION_INDENT = " " * 4
 """The indent of a continued line."""
 
 
@@ -62,5 +62,5 @@ def _filled(pieces: list[str], indent: str, width: int) -> list[str]:
         if cell_len(lines[-1]) + cell_len(piece) <= width:
             lines[-1] += piece
         else:
-            lines.append(indent + STEP + piece.strip())
+            lines.append(indent + CONTINUATION_INDENT + piece.strip())
     return lines

@@ -12,11 +12,11 @@ from gobrrr.report.values import text
 
 SIGNS = "*o+x#@%&"
 """The sign of each series; cells in which several series meet are divided among them."""
-HEIGHT = 14
+PLOT_HEIGHT_ROWS = 14
 """Rows of the area."""
-LABEL_CELLS = 13
+Y_LABEL_CELLS = 13
 """Width of the labels of the y axis."""
-MARK = ":"
+MARK_SIGN = ":"
 """The sign of a marked x."""
 X_LABEL_CELLS = 12
 """Room for one label of the x axis."""
@@ -24,9 +24,9 @@ X_UNITS = ("FLOP/B", "B", "s")
 """Units of x that its labels carry, given in brackets at the end of its name."""
 
 
-def sketch(plot: Plot, width: int, height: int = HEIGHT) -> list[str]:
+def sketch(plot: Plot, width: int, height: int = PLOT_HEIGHT_ROWS) -> list[str]:
     """The plot as lines of at most `width` characters: title, y axis, curves, x axis, legend."""
-    area = Area.of(plot, width - LABEL_CELLS - 2, height)
+    area = Area.of(plot, width - Y_LABEL_CELLS - 2, height)
     if area is None:
         return [sanitise(plot.title), "  (no points)"]
     rows = [[" "] * area.columns for _ in range(area.rows)]
@@ -99,7 +99,7 @@ def _joined(rows: list[list[str]], places: Sequence[tuple[int, int]]) -> None:
     for (c0, r0), (c1, r1) in pairwise(places):
         for column in range(c0 + 1, c1):
             row = round(r0 + (r1 - r0) * (column - c0) / (c1 - c0))
-            if rows[row][column] in f" {MARK}":
+            if rows[row][column] in f" {MARK_SIGN}":
                 rows[row][column] = "."
 
 
@@ -107,12 +107,12 @@ def _column(rows: list[list[str]], area: Area, x: float) -> None:
     column = area.column(x) if x > 0 else -1
     if 0 <= column < area.columns:
         for row in rows:
-            row[column] = MARK
+            row[column] = MARK_SIGN
 
 
 def _line(area: Area, at: int, cells: list[str], unit: str) -> str:
     label = text(area.y(at), unit) if at % 4 == 0 or at == area.rows - 1 else ""
-    return f"{label[:LABEL_CELLS]:>{LABEL_CELLS}} |{''.join(cells)}".rstrip()
+    return f"{label[:Y_LABEL_CELLS]:>{Y_LABEL_CELLS}} |{''.join(cells)}".rstrip()
 
 
 def _feet(plot: Plot, area: Area) -> list[str]:
@@ -127,8 +127,8 @@ def _feet(plot: Plot, area: Area) -> list[str]:
         if start >= free:
             labels[start : start + len(label)] = label
             free = start + len(label) + 2
-    margin = " " * (LABEL_CELLS + 2)
-    axis = f"{' ' * LABEL_CELLS} +{'-' * area.columns}"
+    margin = " " * (Y_LABEL_CELLS + 2)
+    axis = f"{' ' * Y_LABEL_CELLS} +{'-' * area.columns}"
     return [axis, (margin + "".join(labels)).rstrip(), f"{margin}{plot.x}"]
 
 
@@ -140,7 +140,7 @@ def _x_text(x: float, name: str) -> str:
 def _legend(plot: Plot, width: int) -> list[str]:
     """The meaning of each sign and mark, in as few lines as possible."""
     parts = [f"{SIGNS[at % len(SIGNS)]} {sanitise(series.name)}" for at, series in enumerate(plot.series)]
-    parts += [f"{MARK} {sanitise(name)}" for name, _ in plot.marks]
+    parts += [f"{MARK_SIGN} {sanitise(name)}" for name, _ in plot.marks]
     lines, line = [], " "
     for part in parts:
         if len(line) + len(part) + 3 > width and line.strip():

@@ -9,14 +9,14 @@ from gobrrr.model.diagnosis import ChangedOp, Diagnosis, MachineRow
 from gobrrr.report.layout import Line, Page, row
 from gobrrr.report.text import sanitise
 
-NAME, TIME, DEVICE, BOUND, MEMORY = 16, 26, 9, 9, 8
+NAME, TIME_CELLS, DEVICE_CELLS, BOUND_CELLS, MEMORY_CELLS = 16, 26, 9, 9, 8
 LEAST_NAME = 12
 """Widths of the columns at 80 columns, and the least width of the names, in terminal cells."""
 
-MOST_CHANGED = 3
+MOST_CHANGED_SHOWN = 3
 """Operations with a changed bottleneck that are listed; chosen."""
 
-EXAMPLE = '''"""A training step for `gobrrr predict workload.py:workload --on h100,a100-80gb`. No GPU is needed."""
+PREDICT_EXAMPLE = '''"""A training step for `gobrrr predict workload.py:workload --on h100,a100-80gb`. No GPU needed."""
 
 import torch
 from torch import nn
@@ -82,21 +82,23 @@ def _cells(
 ) -> list[Line]:
     wide, long = max(NAME + page.width - 80, LEAST_NAME), _time_cells(page)
     time = time if len(time) <= long else "step"
-    cells = f" {time:<{long}} {device:>{DEVICE}}  {bound:<{BOUND}} {memory:<{MEMORY}}{least:>5}"
+    cells = f" {time:<{long}} {device:>{DEVICE_CELLS}}  {bound:<{BOUND_CELLS}} {memory:<{MEMORY_CELLS}}{least:>5}"
     return row(name, wide, cells, styles=(style, style))
 
 
 def _time_cells(page: Page) -> int:
     """Width of the column of times: a narrow page has no room for the interval."""
-    return TIME + min(page.width - 80 + NAME - LEAST_NAME, 0)
+    return TIME_CELLS + min(page.width - 80 + NAME - LEAST_NAME, 0)
 
 
 def _row(page: Page, machine: MachineRow) -> list[Line]:
     own = units.duration(machine.step_ns)
-    time = f"{own} ({units.duration_range(machine.low_ns, machine.high_ns)})" if _time_cells(page) == TIME else own
-    fits = {True: "fits", False: "too big", None: units.UNKNOWN}[machine.fits]
+    time = (
+        f"{own} ({units.duration_range(machine.low_ns, machine.high_ns)})" if _time_cells(page) == TIME_CELLS else own
+    )
+    fits = {True: "fits", False: "too big", None: units.UNKNOWN_TEXT}[machine.fits]
     known = machine.speed_of_light_ns is not None and machine.step_ns > 0
-    least = units.percent((machine.speed_of_light_ns or 0.0) / machine.step_ns) if known else units.UNKNOWN
+    least = units.percent((machine.speed_of_light_ns or 0.0) / machine.step_ns) if known else units.UNKNOWN_TEXT
     bound = {"communication": "comm."}.get(machine.regime, machine.regime)
     device = units.duration(machine.device_ns)
     return _cells(page, sanitise(machine.machine), time, device, bound, fits, least)
@@ -141,13 +143,13 @@ def alike(rows: list[MachineRow], first: MachineRow) -> list[str]:
     return [f"times as fast as {sanitise(first.machine)}: {', '.join(names)}; {why}" for why, names in named.items()]
 
 
-ROOFS = ("compute", "memory", "mixed")
+ROOF_REGIMES = ("compute", "memory", "mixed")
 """Regimes in which the roofs of the machine bound the step."""
 
 
 def bound(machine: MachineRow) -> str:
     """What bounds the step on a machine on which no operation changes its bottleneck."""
-    if machine.regime in ROOFS:
+    if machine.regime in ROOF_REGIMES:
         return "the long operations have the same bottleneck there"
     if machine.regime == "overhead":
         return "the host bounds the step there, not a roof"
@@ -184,7 +186,7 @@ def changes(same: Sequence[MachineRow], first: MachineRow) -> str:
         for machine in same
     )
     changed = same[0].changed
-    parts = [f"{item.op.removeprefix('aten::')} {_shape(item)} {item.bound}" for item in changed[:MOST_CHANGED]]
-    more = f" and {len(changed) - MOST_CHANGED} more" if len(changed) > MOST_CHANGED else ""
+    parts = [f"{item.op.removeprefix('aten::')} {_shape(item)} {item.bound}" for item in changed[:MOST_CHANGED_SHOWN]]
+    more = f" and {len(changed) - MOST_CHANGED_SHOWN} more" if len(changed) > MOST_CHANGED_SHOWN else ""
     about = f"times as fast as {sanitise(first.machine)}: {speeds}"
     return f"{about}; other bottleneck there: {'; '.join(map(sanitise, parts))}{more}"

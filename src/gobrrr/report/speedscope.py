@@ -13,7 +13,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.places import PlaceNode
 from gobrrr.report.doing import bare
 from gobrrr.report.text import sanitise
-from gobrrr.report.tree import SOURCE, Places
+from gobrrr.report.tree import SOURCE_PATTERN, PlaceTree
 from gobrrr.system import files
 from gobrrr.system.paths import bytes_without_home
 
@@ -39,7 +39,7 @@ def to_speedscope(diagnosis: Diagnosis, path: str | PathLike[str] = "") -> bytes
         raise UsageError(
             f"{path}: not written: this diagnosis does not know in which places of the program the time is spent"
         )
-    tree, frames = Places(diagnosis.places), dict[Frame, int]()
+    tree, frames = PlaceTree(diagnosis.places), dict[Frame, int]()
     stacks = list(_stacks(tree, frames))
     profiles = [_profile("the step", stacks, lambda node: node.own_ns)]
     if diagnosis.places[0].device_ns:
@@ -56,7 +56,7 @@ def to_speedscope(diagnosis: Diagnosis, path: str | PathLike[str] = "") -> bytes
     return bytes_without_home(msgspec.json.encode(document))
 
 
-def _stacks(tree: Places, frames: dict[Frame, int]) -> Iterator[tuple[PlaceNode, list[int]]]:
+def _stacks(tree: PlaceTree, frames: dict[Frame, int]) -> Iterator[tuple[PlaceNode, list[int]]]:
     """Each place with the frames from the program down to it, depth first."""
     waiting: list[tuple[PlaceNode, list[int]]] = [(tree.nodes[0], [])]
     while waiting:
@@ -68,7 +68,7 @@ def _stacks(tree: Places, frames: dict[Frame, int]) -> Iterator[tuple[PlaceNode,
 
 def _frame(node: PlaceNode) -> Frame:
     """The frame of a place. Only functions and lines have a file: an operation is the same wherever it is called."""
-    source = SOURCE.fullmatch(node.source or "") if node.kind in ("function", "line") else None
+    source = SOURCE_PATTERN.fullmatch(node.source or "") if node.kind in ("function", "line") else None
     if source is None:
         return (bare(node) if node.kind in ("call", "module") else sanitise(node.name), None, None)
     of_function = node.kind == "function" or node.name == node.source
@@ -76,7 +76,7 @@ def _frame(node: PlaceNode) -> Frame:
     return (name, sanitise(source["file"]), int(source["line"]))
 
 
-def _own_device(tree: Places, node: PlaceNode) -> int:
+def _own_device(tree: PlaceTree, node: PlaceNode) -> int:
     return node.device_ns - sum(inner.device_ns for inner in tree.below(node))
 
 

@@ -10,10 +10,10 @@ from gobrrr.report.plot import Area
 from gobrrr.report.text import sanitise
 from gobrrr.report.values import text
 
-WIDTH, HEIGHT = 720, 420
+SVG_WIDTH_PX, SVG_HEIGHT_PX = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 96, 24, 44, 64
 """Size of the picture without its legend, and the margins around the area, in pixels."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's palette, which colour-blind readers can tell apart."""
 LEGEND_PX = 17
 """Height of a line of the legend."""
@@ -22,24 +22,24 @@ LEGEND_PX = 17
 def draw(plot: Plot) -> str:
     """The plot as one <svg> element."""
     legend = len(plot.series) * LEGEND_PX
-    height = HEIGHT + legend
+    height = SVG_HEIGHT_PX + legend
     body = _body(plot)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SVG_WIDTH_PX} {height}" role="img"'
         f' font-family="system-ui, sans-serif" font-size="12">\n<title>{_safe(plot.title)}</title>\n'
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>\n'
+        f'<rect width="{SVG_WIDTH_PX}" height="{height}" fill="#ffffff"/>\n'
         f'<text x="{LEFT}" y="24" font-size="15" font-weight="600">{_safe(plot.title)}</text>\n{body}\n</svg>\n'
     )
 
 
 def _body(plot: Plot) -> str:
-    columns, rows = WIDTH - LEFT - RIGHT + 1, HEIGHT - TOP - BOTTOM + 1
+    columns, rows = SVG_WIDTH_PX - LEFT - RIGHT + 1, SVG_HEIGHT_PX - TOP - BOTTOM + 1
     area = Area.of(plot, columns, rows)
     if area is None:
         return f'<text x="{LEFT}" y="{TOP + 20}">no points</text>'
     parts = [*_grid(area, plot), *_marks(area, plot)]
     for at, series in enumerate(plot.series):
-        parts += _series(area, series.points, COLOURS[at % len(COLOURS)])
+        parts += _series(area, series.points, SERIES_COLOURS[at % len(SERIES_COLOURS)])
     return "\n".join([*parts, *_legend(plot)])
 
 
@@ -100,7 +100,7 @@ def _series(area: Area, points: tuple[tuple[float, float], ...], colour: str) ->
 def _legend(plot: Plot) -> list[str]:
     parts = []
     for at, series in enumerate(plot.series):
-        y, colour = HEIGHT + LEGEND_PX * at, COLOURS[at % len(COLOURS)]
+        y, colour = SVG_HEIGHT_PX + LEGEND_PX * at, SERIES_COLOURS[at % len(SERIES_COLOURS)]
         parts.append(f'<circle cx="{LEFT + 6}" cy="{y - 4}" r="4" fill="{colour}"/>')
         parts.append(f'<text x="{LEFT + 18}" y="{y}">{_safe(series.name)}</text>')
     return parts

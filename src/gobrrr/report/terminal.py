@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gobrrr import units
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.model.diagnosis import Diagnosis, Wall, WhatIf
 from gobrrr.report import advice, budget, held, prediction, unpriced, words
 from gobrrr.report import what_if as change
@@ -45,7 +45,7 @@ class Detail:
     facts: Sequence[int] = (4, 1)  # lines of evidence under the first, second, ... prescription
     findings: int = 4
     evidence: int = 3
-    held: int = held.MOST
+    held: int = held.MOST_HELD
     devices: int = 4
     unchecked: int = 9
     notes: int = 3
@@ -53,7 +53,7 @@ class Detail:
     code: int | None = None  # lines of code under a prescription; longer code is told by where it stands
 
 
-LEVELS = (
+DETAIL_LEVELS = (
     Detail(facts=(14, 4, 2, 1)),
     Detail(facts=(9, 3, 1)),
     Detail(facts=(6, 2, 1)),
@@ -131,7 +131,7 @@ def print_to(
 
 def _change(diagnosis: Diagnosis, what_if: WhatIf, *, width: int, unicode: bool) -> list[Line]:
     """A what-if, below the diagnosis."""
-    page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), Parts()
+    page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), GuardedParts()
     lines = parts.make("what-if", lambda: change.lines(diagnosis, page, what_if), list[Line]())
     return [*lines, *advice.told(parts.failed, page)]
 
@@ -179,9 +179,9 @@ def compose(
     diagnosis: Diagnosis, *, width: int = DEFAULT_WIDTH, unicode: bool = True, whole: bool = False
 ) -> list[Line]:
     """The page's lines at the first level of detail that fits the screen; `whole`: all."""
-    page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), Parts()
+    page, parts = Page(width=clamp(width), glyphs=UNICODE if unicode else ASCII), GuardedParts()
     lines: list[Line] = []
-    for detail in (_all_of(diagnosis),) if whole else LEVELS:
+    for detail in (_all_of(diagnosis),) if whole else DETAIL_LEVELS:
         blocks = {
             name: parts.make(name, partial(section, diagnosis, page, detail), list[Line]())
             for name, section in _SECTIONS.items()
@@ -302,7 +302,7 @@ def light(diagnosis: Diagnosis) -> str:
     """The speed of light as a share of the step, or why it is not known; and for how much of the compute time the least
     time is known, if not for all."""
     priced = diagnosis.coverage.device_time
-    whole = priced is None or priced > WHOLE
+    whole = priced is None or priced > FULL_COVERAGE
     coverage = "" if whole else f" The least time is known for {units.percent(priced)} of the compute time."
     if diagnosis.speed_of_light_ns is None:
         return f"Speed of light: unknown, because {_no_light(diagnosis)}.{coverage}"
@@ -317,7 +317,7 @@ def light(diagnosis: Diagnosis) -> str:
     return f"{text}, {most}{units.percent(part)} of what the step takes{doubt}.{coverage}"
 
 
-WHOLE = 0.999
+FULL_COVERAGE = 0.999
 """A larger share of the compute time counts as all of it."""
 
 

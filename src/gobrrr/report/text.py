@@ -7,7 +7,7 @@ import unicodedata
 
 from rich.cells import cell_len, chop_cells
 
-MAX_CHARACTERS = 4096
+MAX_TEXT_CHARACTERS = 4096
 """Longer names are cut first: some traces hold names of megabytes. Chosen."""
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -19,7 +19,7 @@ _SPACES = re.compile(r"[\t\n\r\v\f ]+")
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
-def sanitise(text: str, *, limit: int = MAX_CHARACTERS) -> str:
+def sanitise(text: str, *, limit: int = MAX_TEXT_CHARACTERS) -> str:
     """`text` as one line that is safe to print.
 
     Escape sequences are removed, white space becomes one space, and every control, bidirectional, zero-width or
@@ -45,7 +45,7 @@ def name_of(text: str) -> str:
 
 def clean_lines(text: str) -> list[str]:
     """The lines of `text`, safe to print and with their indents; blank lines at both ends are removed."""
-    lines = [_safe(_ESCAPES.sub("", line.expandtabs(4)).rstrip()) for line in text[:MAX_CHARACTERS].splitlines()]
+    lines = [_safe(_ESCAPES.sub("", line.expandtabs(4)).rstrip()) for line in text[:MAX_TEXT_CHARACTERS].splitlines()]
     while lines and not lines[0].strip():
         lines.pop(0)
     while lines and not lines[-1].strip():

@@ -14,7 +14,7 @@ from gobrrr.report.pasted import folded
 from gobrrr.report.terminal import basename, knows_unicode
 from gobrrr.report.text import clean_lines, name_of, sanitise, to_ascii
 
-NAME, PREDICTED, MEASURED, ERROR, NUMBERS, MEMORY = 20, 15, 6, 5, 8, 7
+NAME, PREDICTED, MEASURED_COLUMN_CELLS, ERROR, NUMERICS_CELLS, MEMORY_CHANGE_CELLS = 20, 15, 6, 5, 8, 7
 """Widths of the columns at 80 columns, in terminal cells."""
 
 MOST_LEFT, MOST_ADVICE, MOST_ORDER = 30, 4, 12
@@ -26,7 +26,7 @@ LEFT_LINES = 2
 SAME_MEMORY = 0.01
 """A change of the memory peak below this share counts as none; chosen."""
 
-STYLES = {"helped": "green", "hurt": "red", "unsafe": "red", "inconclusive": "yellow"}
+TRIAL_STYLES = {"helped": "green", "hurt": "red", "unsafe": "red", "inconclusive": "yellow"}
 """Verdict of a trial -> its style."""
 
 NOTHING_PREDICTS = "unknown"
@@ -103,13 +103,13 @@ def uncertain(treated: Treated) -> str:
 
 
 def _row(page: Page, mark: str, name: str, rest: Sequence[str], verdict: str) -> list[Line]:
-    widths: tuple[int, ...] = (PREDICTED, MEASURED, ERROR, NUMBERS, MEMORY)
+    widths: tuple[int, ...] = (PREDICTED, MEASURED_COLUMN_CELLS, ERROR, NUMERICS_CELLS, MEMORY_CHANGE_CELLS)
     wide = NAME + page.width - DEFAULT_WIDTH
     if page.width < DEFAULT_WIDTH:  # no room for the last two
-        widths, wide = widths[:3], wide + NUMBERS + MEMORY + 2
+        widths, wide = widths[:3], wide + NUMERICS_CELLS + MEMORY_CHANGE_CELLS + 2
     cells = " ".join(f"{cell:>{width}}" for cell, width in zip(rest, widths, strict=False))
     lines = row(sanitise(name), wide, f" {cells} ", lead=f"{mark:<3}")
-    lines[-1].append((words.VERDICTS.get(verdict, verdict), STYLES.get(verdict, "")))
+    lines[-1].append((words.VERDICTS.get(verdict, verdict), TRIAL_STYLES.get(verdict, "")))
     return lines
 
 

@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 
 from gobrrr.model.places import PlaceNode
 
-SOURCE = re.compile(r"(?P<file>[^<>()]+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
+SOURCE_PATTERN = re.compile(r"(?P<file>[^<>()]+)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 """The source of a place: "path/file.py(28): train"."""
 
 
 def at_line(source: str | None) -> str:
     """A source as it is shown: "file.py:28"; "" if there is none."""
-    match = SOURCE.fullmatch(source or "")
+    match = SOURCE_PATTERN.fullmatch(source or "")
     if not match:
         return ""
     file = match["file"].replace("\\", "/").rpartition("/")[2]
     return f"{file}:{match['line']}"
 
 
-class Places:
+class PlaceTree:
     """The places of a diagnosis as a tree."""
 
     def __init__(self, nodes: Sequence[PlaceNode]) -> None:

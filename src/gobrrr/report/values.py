@@ -13,7 +13,7 @@ def text(value: float | Quantity | None, unit: str) -> str:
     if isinstance(value, Quantity):
         value = value.value
     if value is None or not math.isfinite(value):
-        return units.UNKNOWN
+        return units.UNKNOWN_TEXT
     if unit == "s":
         return units.duration(value * 1e9) if value == 0 or abs(value) >= 1e-6 else f"{value * 1e9:.3g} ns"
     if unit in ("B/s", "FLOP/s", "1/s"):

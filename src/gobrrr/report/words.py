@@ -18,7 +18,7 @@ TINY_SHARE = 0.005
 VERDICTS = {"no_change": "no change", "inconclusive": "unclear"}
 """Verdicts of trials whose name on the screen is another."""
 
-GROUPS = {
+BUDGET_GROUPS = {
     "compute": "compute",
     "memory": "memory",
     "below_roof": "below the roof",
@@ -29,7 +29,7 @@ GROUPS = {
 }
 """Kind of a budget line -> its name, in the order of the table."""
 
-LABELS = {
+LINE_LABELS = {
     "compute": "at its roof",
     "memory": "at its roof",
     "unpriced": "least time unknown",
@@ -39,7 +39,7 @@ LABELS = {
 """Kind of a budget line without a cause -> its label."""
 
 # (the start of a cause's name, its label in the table, what the device does meanwhile)
-CAUSES = (
+CAUSE_LABELS = (
     ("waiting", "waiting for ranks", "waiting for the slowest rank"),
     ("launch", "launching", "waiting for launches"),
     ("python", "Python between ops", "waiting for Python"),
@@ -55,7 +55,7 @@ CAUSES = (
 )
 
 
-ON_CPU = {
+CPU_CAUSE_WORDS = {
     "input data": "waiting for input data",
     "allocator": "in the allocator",
     "garbage collection": "in garbage collection",
@@ -69,7 +69,7 @@ CAUSE_CHARACTERS = 30
 
 def _cause(cause: str | None) -> tuple[str, str]:
     key = sanitise(cause or "unexplained", limit=CAUSE_CHARACTERS).lower()
-    for start, label, meanwhile in CAUSES:
+    for start, label, meanwhile in CAUSE_LABELS:
         if key.startswith(start):
             return label, meanwhile
     return key, f"mostly in {key}"
@@ -87,7 +87,7 @@ def label(line: BudgetLine, *, cpu: bool = False) -> str:
     if line.line == "overhead":
         name = _cause(line.cause)[0]
         return "dispatch" if cpu and name == "launching" else name
-    return sanitise(line.cause) if line.cause else LABELS[line.line]
+    return sanitise(line.cause) if line.cause else LINE_LABELS[line.line]
 
 
 def share(diagnosis: Diagnosis, line: str, cause: str | None = None) -> float:
@@ -174,7 +174,7 @@ def _dispatching(diagnosis: Diagnosis, lines: list[BudgetLine]) -> str:
         return f"the processor spends {whole} of the step in dispatch and Python, not computing"
     largest = cause(max(lines, key=lambda line: line.ns).cause) if lines else ""
     text = f"the processor spends {whole} of the step not computing"
-    return f"{text}, most of it {ON_CPU.get(largest, largest)}" if largest else text
+    return f"{text}, most of it {CPU_CAUSE_WORDS.get(largest, largest)}" if largest else text
 
 
 def _waiter(diagnosis: Diagnosis) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gobrrr.errors import UsageError
 
-MOST_BYTES = 64_000_000
+MOST_FILE_BYTES = 64_000_000
 """Bytes of a file that `read` accepts. Chosen, not measured: a trial or a measurement has some kilobytes."""
 
 _DEVICES = ("/dev/", "/proc/")
@@ -55,7 +55,7 @@ def read(path: Path) -> bytes:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(0, f"is {_kind(status.st_mode)}, not a file")
-    if status.st_size > MOST_BYTES:
+    if status.st_size > MOST_FILE_BYTES:
         raise OSError(0, f"has {status.st_size:,} bytes, more than such a file can have")
     return path.read_bytes()
 

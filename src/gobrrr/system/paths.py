@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 HOME = "~"
-COMPILED = "torchinductor_user"
+COMPILED_FOLDER = "torchinductor_user"
 """Replaces the name of the folder of compiled code, which torch names after the user."""
 
 _BEFORE = r"(?<![\w.~-])"  # a path begins here
@@ -39,7 +39,7 @@ def without_home(text: str) -> str:
     homes = _homes(os.path.expanduser("~"))
     if any(sign in text for sign in (*_SIGNS, *_spelled(homes))):  # a thousand times faster than the pattern
         text = _pattern(homes).sub(HOME, text)
-    return _COMPILED.sub(COMPILED, text) if _COMPILED_SIGN in text else text
+    return _COMPILED.sub(COMPILED_FOLDER, text) if _COMPILED_SIGN in text else text
 
 
 def bytes_without_home(data: bytes) -> bytes:

@@ -11,10 +11,10 @@ from pathlib import Path
 from gobrrr.model.contention import Contention
 from gobrrr.system import cgroup
 
-BUSY = (0, 1, 2, 5, 6, 7)
+BUSY_FIELDS = (0, 1, 2, 5, 6, 7)
 """Fields of a processor's line in /proc/stat that count as busy: user, nice, system, irq, softirq, steal. The others
 are idle time, or are contained in user."""
-OWN = slice(11, 15)
+OWN_FIELDS = slice(11, 15)
 """utime, stime, cutime and cstime in /proc/PID/stat, counted from behind the name (proc_pid_stat(5): fields 14 to
 17)."""
 
@@ -51,7 +51,7 @@ def _ticks() -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ProcessorReading:
     """The counters at one instant. `busy_s`: time that the usable processors were busy for any process; None: not
     known."""
 
@@ -84,9 +84,9 @@ class System:
         lines = _text(self.proc / str(pid) / "status").splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith("Threads:")), None)
 
-    def reading(self) -> Reading:
+    def reading(self) -> ProcessorReading:
         """All counters, now."""
-        return Reading(
+        return ProcessorReading(
             at_s=self.now(),
             busy_s=self._busy_s(),
             own_s=self.own_s() + sum(self._used_s(pid) for pid in self._descendants()),
@@ -94,7 +94,7 @@ class System:
             throttled=cgroup.throttled(self.group, self.mount),
         )
 
-    def since(self, before: Reading) -> Contention:
+    def since(self, before: ProcessorReading) -> Contention:
         """What other processes had since an earlier reading."""
         now = self.reading()
         seconds = now.at_s - before.at_s
@@ -123,9 +123,9 @@ class System:
         ticks = seen = 0
         for line in _text(self.proc / "stat").splitlines():
             name, *numbers = line.split()[:11] or [""]
-            if name in wanted and len(numbers) > max(BUSY) and all(number.isdigit() for number in numbers):
+            if name in wanted and len(numbers) > max(BUSY_FIELDS) and all(number.isdigit() for number in numbers):
                 seen += 1
-                ticks += sum(int(numbers[at]) for at in BUSY)
+                ticks += sum(int(numbers[at]) for at in BUSY_FIELDS)
         return ticks / self.ticks if seen == len(wanted) else None
 
     def _descendants(self) -> list[int]:
@@ -140,11 +140,11 @@ class System:
         return sorted(pids)
 
     def _used_s(self, pid: int) -> float:
-        numbers = _text(self.proc / str(pid) / "stat").rpartition(")")[2].split()[OWN]
+        numbers = _text(self.proc / str(pid) / "stat").rpartition(")")[2].split()[OWN_FIELDS]
         return sum(int(number) for number in numbers if number.isdigit()) / self.ticks
 
 
-def _others(before: Reading, now: Reading, seconds: float) -> float | None:
+def _others(before: ProcessorReading, now: ProcessorReading, seconds: float) -> float | None:
     if before.busy_s is None or now.busy_s is None or seconds <= 0:
         return None
     busy, own = now.busy_s - before.busy_s, max(now.own_s - before.own_s, 0.0)

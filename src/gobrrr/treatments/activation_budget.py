@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import compile
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import COMPILER, Unfit, Way
+from gobrrr.treatments.framework.way import COMPILER, TreatmentWay, UnfitWay
 
 NAME = "activation-budget"
 NUMERICS = "rounding"
@@ -32,27 +32,27 @@ model = torch.compile(model)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """None: it saves memory, not time."""
     return None
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Compiles the model with half of the activations kept."""
     whole = next(way for way in compile.ways(workload) if way.name == compile.NAME)
-    if isinstance(whole, Unfit):
-        yield Unfit(NAME, whole.why)
+    if isinstance(whole, UnfitWay):
+        yield UnfitWay(NAME, whole.why)
     elif not applying.goes_back(workload):
-        yield Unfit(NAME, f"{applying.NO_BACKWARD}: no activations are kept")
+        yield UnfitWay(NAME, f"{applying.NO_BACKWARD}: no activations are kept")
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=_apply(whole), code=CODE.strip(), numerics="rounding", rank=COMPILER,
             conflicts=frozenset({compile.NAME, "checkpoint", "no-checkpoint"}), compiles=True,
             worth=applying.memory_is_short,
         )  # fmt: skip
 
 
-def _apply(whole: Way) -> Any:
+def _apply(whole: TreatmentWay) -> Any:
     @contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         from torch._functorch import config

@@ -19,19 +19,19 @@ from collections import Counter
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.treatments.framework.advice import advice
 from gobrrr.treatments.framework.wording import place, said
 
 NAME = "allocator"
 NUMERICS = "none"
-EMPTY = "torch.cuda.empty_cache"
+EMPTY_CACHE_CALL = "torch.cuda.empty_cache"
 """The call that gives cached memory back to the driver."""
 UNCACHED = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
 """The environment variables that switch the caching allocator off, on CUDA and on ROCm."""
-CALLS = re.compile(r"^(?:cuda|hip)(?:Malloc|Free)$")
+ALLOCATION_CALLS = re.compile(r"^(?:cuda|hip)(?:Malloc|Free)$")
 """Driver calls that allocate or free device memory."""
-AS_MANY = 0.8
+LEAST_FREES_PER_ALLOCATION = 0.8
 """Frees per allocation from which on nothing seems to be cached: a cache that is too small frees only now and then.
 Chosen, not measured."""
 
@@ -46,9 +46,9 @@ os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before tor
 
 def _how(evidence: Evidence, finding: Finding) -> str:
     """Names the call or the variable that gives memory back, where one was seen; else asks for larger segments."""
-    emptied = next((place_of_call for place_of_call in finding.where if place_of_call.op == EMPTY), None)
+    emptied = next((place_of_call for place_of_call in finding.where if place_of_call.op == EMPTY_CACHE_CALL), None)
     if emptied is not None:
-        return said(f"no {EMPTY}() in the loop", place(emptied.source))
+        return said(f"no {EMPTY_CACHE_CALL}() in the loop", place(emptied.source))
     switches = evidence.profile.switches
     set_to = dict(switches.environment) if switches is not None else {}
     unset = [said(f"unset {name} in the environment") for name in UNCACHED if name in set_to]
@@ -56,19 +56,22 @@ def _how(evidence: Evidence, finding: Finding) -> str:
         return unset[0]
     switch = _given_back(evidence)
     if switch:
-        return said(f"all memory goes back to the driver: unset {switch} in the environment, no {EMPTY}() in the loop")
+        return said(
+            f"all memory goes back to the driver: unset {switch} in the environment, no {EMPTY_CACHE_CALL}() "
+            "in the loop"
+        )
     return f"import os\n\n{HOW}"
 
 
 def _given_back(evidence: Evidence) -> str:
     """The variable that may make a recorded step free as often as it allocates; "" where the step does not."""
     events, steps = evidence.replayed, evidence.steps
-    rows = events.of(Kind.RUNTIME)
+    rows = events.of(EventKind.RUNTIME)
     rows = rows[(events.start_ns[rows] >= steps.start) & (events.start_ns[rows] < steps.stop)]
-    count = Counter(call[0] for row in rows if (call := CALLS.search(events.names[events.name[row]])))
+    count = Counter(call[0] for row in rows if (call := ALLOCATION_CALLS.search(events.names[events.name[row]])))
     for kind, name in zip(("cuda", "hip"), UNCACHED, strict=True):
         allocated, freed = count[f"{kind}Malloc"], count[f"{kind}Free"]
-        if allocated >= steps.count and freed >= AS_MANY * allocated:
+        if allocated >= steps.count and freed >= LEAST_FREES_PER_ALLOCATION * allocated:
             return name
     return ""
 

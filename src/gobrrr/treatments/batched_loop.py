@@ -15,12 +15,12 @@ The turns need equal shapes, padding, or the grouped form.
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.host_loops import batchable, share_of, waits_within
 from gobrrr.analysis.host.waits import inner_waits
 from gobrrr.analysis.savings.effects import all_of, at_most, of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import as_one_turn, unread
 from gobrrr.treatments.framework.wording import place, said
 
@@ -35,7 +35,7 @@ y = torch.func.vmap(turn)(xs)  # or any function of one turn, on the stacked inp
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """A loop launches what one turn launches, its kernels do the work of all turns, and the host does not wait in
     it."""
     loops = batchable(evidence)
@@ -53,5 +53,5 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         plan = of_claim(evidence, found, how, assumes, least=share if independent else 0.0, most=share)
     else:
         turns = [as_one_turn(evidence, loop) for loop in loops]
-        plan = Plan(how, assumes, all_of(unread(evidence, waits), *turns), once=True)
+        plan = TreatmentPlan(how, assumes, all_of(unread(evidence, waits), *turns), once=True)
     return plan if independent else at_most(plan)

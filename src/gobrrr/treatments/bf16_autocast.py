@@ -28,33 +28,33 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import launch_call_ns, path_of
 from gobrrr.analysis.host.program import device_of, program_of
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.analysis.replay.fitted import by_name
 from gobrrr.analysis.replay.what_if import burdened, unchanged
 from gobrrr.analysis.savings.contractions import beside
 from gobrrr.analysis.savings.effects import all_of, claimed, of_claim
 from gobrrr.analysis.savings.elsewhere import in_type
-from gobrrr.analysis.savings.gains import EXPECTED, Effect, Plan
+from gobrrr.analysis.savings.gains import EXPECTED_SHARE_OF_EFFECT, Effect, TreatmentPlan
 from gobrrr.analysis.savings.narrower import half_behind_contractions
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import PRECISION, Unfit, Way
+from gobrrr.treatments.framework.way import PRECISION, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import line, model_of, said, where, written_at
 
 NAME = "bf16-autocast"
 NUMERICS = "rounding"
-CAST, TRAINED_CAST = by_name("cast, inference"), by_name("cast, training")
+INFERENCE_CAST_COST, TRAINING_CAST_COST = by_name("cast, inference"), by_name("cast, training")
 """Host time to cast an operand, without the profiler, as a multiple of a recorded launch call. In training half of the
 casts are undone in the backward pass, where no Python runs, and a weight is cast once for all its uses."""
 
-FLOAT32 = ("float32", "tf32")
+FLOAT32_UNITS = ("float32", "tf32")
 """The units on which contractions of float32 run."""
 
-MOST_OPERANDS = 3
+MOST_CAST_OPERANDS = 3
 """Tensors that autocast casts for one contraction: two factors and a summand."""
 
 CODE = """
@@ -64,7 +64,7 @@ loss.backward()
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """Contractions at the 16-bit peak, bounded by a host that launches the casts as well."""
     finding = found.finding
     if finding.code == "C03":
@@ -80,7 +80,9 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         *_traffic(evidence),
         _casting(evidence),
     )
-    return Plan(_around(evidence), "the operands of contractions are cast; bfloat16 is accurate enough", effect)
+    return TreatmentPlan(
+        _around(evidence), "the operands of contractions are cast; bfloat16 is accurate enough", effect
+    )
 
 
 def _around(evidence: Evidence) -> str:
@@ -119,22 +121,22 @@ def casts_of(evidence: Evidence) -> list[float]:
     return [float(_operands(group, batches)) for group in evidence.priced.groups]
 
 
-def _operands(group: Group, batches: bool) -> int:
-    if group.work.matrix_dtype not in FLOAT32:
+def _operands(group: CallGroup, batches: bool) -> int:
+    if group.work.matrix_dtype not in FLOAT32_UNITS:
         return 0
-    each = min(sum(tensor.dtype == "float32" for tensor in group.call.tensors), MOST_OPERANDS)
+    each = min(sum(tensor.dtype == "float32" for tensor in group.call.tensors), MOST_CAST_OPERANDS)
     return max(each - (batches and "convolution" in group.call.name), 0)
 
 
-def cast_ns(evidence: Evidence, share: float = EXPECTED) -> float:
+def cast_ns(evidence: Evidence, share: float = EXPECTED_SHARE_OF_EFFECT) -> float:
     """Host time to cast a tensor, in ns, at a share of the effect; the same in compiled code, where there is nothing to
     fuse a weight's cast with."""
     call = launch_call_ns(evidence)
-    needed = (TRAINED_CAST if evidence.training else CAST).needed(share)
+    needed = (TRAINING_CAST_COST if evidence.training else INFERENCE_CAST_COST).needed(share)
     return needed * call if call is not None else path_of(evidence).host_per_launch
 
 
-def unasked(evidence: Evidence) -> Plan | None:
+def unasked(evidence: Evidence) -> TreatmentPlan | None:
     """Contractions that no finding reports: those that run as TF32, or that a late host hides.
 
     The host launches one more cast for each operand.
@@ -142,25 +144,25 @@ def unasked(evidence: Evidence) -> Plan | None:
     if not evidence.device.narrow_is_faster or not any(casts_of(evidence)):
         return None
     effect = all_of(*beside(evidence), *_traffic(evidence), _casting(evidence))
-    return Plan(_around(evidence), "bfloat16 is accurate enough for these contractions", effect)
+    return TreatmentPlan(_around(evidence), "bfloat16 is accurate enough for these contractions", effect)
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Autocast around the forward pass and the loss; around the whole of a user's own step."""
     module = applying.module_of(workload)
     kind = applying.device_of(workload)
     if kind not in ("cuda", "cpu"):
-        yield Unfit(NAME, f"known for cuda and cpu, not for {kind}")
+        yield UnfitWay(NAME, f"known for cuda and cpu, not for {kind}")
     elif module is not None and not any(
         parameter.dtype.itemsize == 4 for parameter in module.parameters() if parameter.is_floating_point()
     ):
-        yield Unfit(NAME, "the model has no float32 parameters")
+        yield UnfitWay(NAME, "the model has no float32 parameters")
     else:
         inner = "loss = step(batch)" if workload.step is not None else "loss = loss_fn(model(x), y)"
         backward = "" if workload.step is not None or workload.loss is None else "\nloss.backward()"
         if workload.step is None and workload.loss is None:
             inner = "y = model(x)"
-        yield Way(
+        yield TreatmentWay(
             name=NAME,
             treatment=NAME,
             apply=_apply,

@@ -19,16 +19,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.contractions import beside
 from gobrrr.analysis.savings.effects import all_of, claimed, sooner
 from gobrrr.analysis.savings.elsewhere import in_type
-from gobrrr.analysis.savings.gains import Effect, Plan
+from gobrrr.analysis.savings.gains import Effect, TreatmentPlan
 from gobrrr.analysis.savings.narrower import half_the_bytes
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import MODEL, Unfit, Way
+from gobrrr.treatments.framework.way import MODEL, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import changed_inputs, changed_model
 
 NAME = "bf16-cast"
@@ -40,7 +40,7 @@ y = model(x.to(torch.bfloat16))
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """Contractions at the 16-bit peak; none for a step that trains."""
     if found.finding.code != "C01" or evidence.training:
         return None
@@ -51,7 +51,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
         *beside(evidence, found.claim.unit),
         *_traffic(evidence),
     ]
-    plan = Plan(_how(evidence), ASSUMES, all_of(*effects))
+    plan = TreatmentPlan(_how(evidence), ASSUMES, all_of(*effects))
     # no casts within the step: only the peaks decide
     return plan if evidence.device.narrow_is_faster else sooner(plan)
 
@@ -61,7 +61,7 @@ def _how(evidence: Evidence) -> str:
     return "\n".join([changed_model(evidence, change), *changed_inputs(evidence, change)])
 
 
-def unasked(evidence: Evidence) -> Plan | None:
+def unasked(evidence: Evidence) -> TreatmentPlan | None:
     """Contractions that no finding reports, as for autocast but without its casts, and operations that move float32.
 
     None for a step that trains, and on a CPU, where pointwise operations in bfloat16 need not be faster.
@@ -69,7 +69,7 @@ def unasked(evidence: Evidence) -> Plan | None:
     if evidence.training or not evidence.device.narrow_is_faster:
         return None
     effects = [*beside(evidence), *_traffic(evidence)]
-    return Plan(_how(evidence), ASSUMES, all_of(*effects)) if effects else None
+    return TreatmentPlan(_how(evidence), ASSUMES, all_of(*effects)) if effects else None
 
 
 def _traffic(evidence: Evidence) -> list[Effect]:
@@ -77,21 +77,21 @@ def _traffic(evidence: Evidence) -> list[Effect]:
     return [] if halved is None else [halved]
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Casts the model's own parameters and buffers in place, and the inputs."""
     import torch
 
     module = applying.module_of(workload)
     if module is None:
-        yield Unfit(NAME, applying.of_model(workload, "its model is not an nn.Module"))
+        yield UnfitWay(NAME, applying.of_model(workload, "its model is not an nn.Module"))
     elif applying.goes_back(workload):
-        yield Unfit(NAME, "the step trains: bfloat16 weights lose small updates")
+        yield UnfitWay(NAME, "the step trains: bfloat16 weights lose small updates")
     elif not any(parameter.dtype == torch.float32 for parameter in module.parameters()):
-        yield Unfit(NAME, "the model has no float32 parameters")
+        yield UnfitWay(NAME, "the model has no float32 parameters")
     elif workload.loader is not None and workload.step is not None:
-        yield Unfit(NAME, "the loader's batches go into the workload's own step: cast them there")
+        yield UnfitWay(NAME, "the loader's batches go into the workload's own step: cast them there")
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="rounding", rank=MODEL,
             as_if=(NAME,), conflicts=frozenset({"bf16-autocast"}),
         )  # fmt: skip

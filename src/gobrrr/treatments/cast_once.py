@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.analysis.detect.copies import casts, weight_casts
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim, without
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.treatments.framework.wording import changed_model, place, said
 
@@ -28,7 +28,7 @@ model = model.to(torch.bfloat16)  # inference: once, and no autocast around it
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """Removes all conversions of weights."""
     if found.finding.code == "M06":
         return of_claim(evidence, found, _how(evidence, found.finding), "the weights do not change between the calls")
@@ -38,7 +38,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     weights = calls[weight_casts(evidence, calls)]
     how = said(MASTERS) if evidence.training else changed_model(evidence, f"{{}}.to(torch.{_narrow(evidence)})")
     assumes = f"{units.a_step(len(weights) / evidence.steps.count, 'conversion of weights')} vanish"
-    return Plan(how, assumes, without(evidence, weights) if len(weights) else None)
+    return TreatmentPlan(how, assumes, without(evidence, weights) if len(weights) else None)
 
 
 MASTERS = "parameters in bfloat16, and float32 copies of them in the optimizer alone (FSDP's mixed precision)"

@@ -23,15 +23,15 @@ import numpy as np
 
 from gobrrr.analysis.detect.copies import reordered
 from gobrrr.analysis.detect.norms import innermost_ns, outside, own_norms
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_calls, of_claim
-from gobrrr.analysis.savings.gains import Effect, Plan
+from gobrrr.analysis.savings.gains import Effect, TreatmentPlan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.events import I8
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import MODEL, Unfit, Way
+from gobrrr.treatments.framework.way import MODEL, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import changed_inputs, changed_model, said, where
 
 NAME = "channels-last"
@@ -42,7 +42,7 @@ images = images.to(memory_format=torch.channels_last)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The part of the finding's claim that channels-last changes."""
     finding = found.finding
     if finding.code == "C06":
@@ -62,7 +62,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     norms = own[outside(evidence, own)]
     if not len(norms):
         return None
-    return Plan(_how(evidence), f"{assumes}; batch norms as fast as measured ones", _turned(evidence, norms))
+    return TreatmentPlan(_how(evidence), f"{assumes}; batch norms as fast as measured ones", _turned(evidence, norms))
 
 
 def _how(evidence: Evidence) -> str:
@@ -87,20 +87,20 @@ def _other_order(finding: Finding) -> str:
     return said(f"the other memory format for {of}: {other}", where(finding))
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Converts the model, the optimizer state and the images to channels_last, in place."""
     import torch
 
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
     found = applying.modules_of(workload, kinds)
     if not found:
-        yield Unfit(NAME, applying.of_model(workload, "the model has no 2-d convolutions"))
+        yield UnfitWay(NAME, applying.of_model(workload, "the model has no 2-d convolutions"))
     elif workload.loader is not None and workload.step is not None:
-        yield Unfit(NAME, "the loader's images go into the workload's own step: convert them there")
+        yield UnfitWay(NAME, "the loader's images go into the workload's own step: convert them there")
     elif all(_last(layer.weight) for layer in found if layer.weight.shape[1] > 1):
-        yield Unfit(NAME, "the model is in channels_last already")
+        yield UnfitWay(NAME, "the model is in channels_last already")
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="rounding", rank=MODEL, as_if=(NAME,)
         )  # fmt: skip
 

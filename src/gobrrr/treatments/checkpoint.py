@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import REMATERIALISATION, Unfit, Way
+from gobrrr.treatments.framework.way import REMATERIALISATION, TreatmentWay, UnfitWay
 
 NAME = "checkpoint"
 NUMERICS = "none"
@@ -29,20 +29,20 @@ x = checkpoint(block, x, use_reentrant=False)  # instead of block(x), for each o
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """None: it saves memory, not time."""
     return None
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Checkpoints each of the model's repeated blocks."""
     blocks = applying.repeated_blocks(applying.module_of(workload))
     if not blocks:
-        yield Unfit(NAME, applying.of_model(workload, "the model has no repeated blocks"))
+        yield UnfitWay(NAME, applying.of_model(workload, "the model has no repeated blocks"))
     elif not applying.goes_back(workload):
-        yield Unfit(NAME, f"{applying.NO_BACKWARD}: no activations are kept")
+        yield UnfitWay(NAME, f"{applying.NO_BACKWARD}: no activations are kept")
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="none", rank=REMATERIALISATION,
             conflicts=frozenset({"no-checkpoint", "activation-budget"}), worth=applying.memory_is_short,
         )  # fmt: skip

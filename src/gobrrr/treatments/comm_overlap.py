@@ -13,9 +13,9 @@ over the graph.
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.reductions import overlapping
 from gobrrr.treatments.framework.wording import changed_model, said
 
@@ -31,12 +31,12 @@ for number, batch in enumerate(batches):  # an accumulation
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The collectives in buckets beside the backward pass."""
     if found.finding.code != "N01":
         return None
     assumes = "enough compute is left to hide it, and the ranks are in step; the last bucket is not hidden"
-    return Plan(_how(evidence), assumes, overlapping(evidence), once=True)
+    return TreatmentPlan(_how(evidence), assumes, overlapping(evidence), once=True)
 
 
 def _how(evidence: Evidence) -> str:

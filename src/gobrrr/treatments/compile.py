@@ -41,17 +41,17 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.detect.norms import written_share
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
-from gobrrr.analysis.host.host_loops import HostLoop, spans_of_loops
+from gobrrr.analysis.host.host_loops import CostlyLoop, spans_of_loops
 from gobrrr.analysis.host.program import program_of
 from gobrrr.analysis.savings.compiled import compiled, in_the_model, is_compiled, of_the_model
 from gobrrr.analysis.savings.effects import of_claim, sooner
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import COMPILER, Unapplied, Unfit, Way
+from gobrrr.treatments.framework.way import COMPILER, NotApplicable, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import changed_model, line, place
 
 NAME = "compile"
@@ -61,14 +61,14 @@ ANSWERS = ("O01", "O04")
 CODE = """
 model = torch.compile(model)  # or only the block that repeats: block.compile()
 """
-TUNED, GRAPHED = "max-autotune", "cuda-graph:compiled"
+AUTOTUNED_TREATMENT, GRAPHED_TREATMENT = "max-autotune", "cuda-graph:compiled"
 """The treatments that predict what inductor's modes do in addition."""
 
-MOSTLY = 0.5
+LEAST_LOOP_SHARE = 0.5
 """A loop is compiled by itself where it takes more than this share of the step. Chosen, not measured."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """Fewer bytes for a chain of pointwise operations, fewer launches for a launch-bound step."""
     code = found.finding.code
     if is_compiled(evidence):
@@ -101,23 +101,23 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return _launching(evidence, how) if code in ANSWERS else None
 
 
-def unasked(evidence: Evidence) -> Plan | None:
+def unasked(evidence: Evidence) -> TreatmentPlan | None:
     """The host time for compiled code, even where the device bounds the step now: other treatments may change that."""
     if not evidence.device.asynchronous or is_compiled(evidence):
         return None
     return _launching(evidence, changed_model(evidence, "torch.compile({})"))
 
 
-def _launching(evidence: Evidence, how: str) -> Plan:
+def _launching(evidence: Evidence, how: str) -> TreatmentPlan:
     chains = [chain for whole in evidence.fusion.chains if (chain := whole.without_head()) is not None]
     gone = np.array([call for chain in chains for call in chain.calls[1:]], dtype=np.int64)
     gone = gone[in_the_model(evidence)[gone]]
     of = f"{units.count(len(gone) / evidence.steps.count)} of {units.count(path_of(evidence).launches)}"
     assumes = f"fusion removes {of} pieces of device work a step; no graph breaks; compiled code launches the rest"
-    return Plan(how, assumes, compiled(evidence, gone), once=True, last=True)
+    return TreatmentPlan(how, assumes, compiled(evidence, gone), once=True, last=True)
 
 
-def _how(evidence: Evidence, found: Found) -> str:
+def _how(evidence: Evidence, found: ClaimedFinding) -> str:
     """The line to change; where a loop outside the model takes most of the step, the function around that loop."""
     program = program_of(evidence)
     looped = _loop_outside(evidence)
@@ -132,7 +132,7 @@ def _how(evidence: Evidence, found: Found) -> str:
 def _loop_outside(evidence: Evidence) -> str | None:
     """The line of loops that take most of the step, whose turns need each other, in a function outside the model."""
     step = program_of(evidence).step
-    by_source: dict[str, list[HostLoop]] = {}
+    by_source: dict[str, list[CostlyLoop]] = {}
     for host_loop in evidence.host_loops:
         source = host_loop.loop.source or ""
         if (
@@ -142,12 +142,12 @@ def _loop_outside(evidence: Evidence) -> str | None:
         ):
             by_source.setdefault(source, []).append(host_loop)
     for source, loops in by_source.items():
-        if spans_of_loops(evidence, loops).length > MOSTLY * evidence.wall_ns * evidence.recorded_steps.count:
+        if spans_of_loops(evidence, loops).length > LEAST_LOOP_SHARE * evidence.wall_ns * evidence.recorded_steps.count:
             return source or None
     return None
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """The model and its loss (or the step where there is no model), the repeated blocks alone, and inductor's modes."""
     names = [
         NAME,
@@ -156,39 +156,39 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     module = applying.module_of(workload)
     what = "step" if workload.step is not None and module is None else "model"
     if module is not None and _is_compiled(module):
-        yield from (Unfit(name, "the model is compiled already") for name in names)
+        yield from (UnfitWay(name, "the model is compiled already") for name in names)
         return
     whole = [what] if workload.loss is None or _is_compiled(workload.loss) else [what, "loss_fn"]
     yield _way(NAME, _pasted(whole), _whole({}))
     blocks = applying.repeated_blocks(module)
     if not blocks:
-        yield Unfit(f"{NAME}:regional", applying.of_model(workload, "the model has no repeated blocks"))
+        yield UnfitWay(f"{NAME}:regional", applying.of_model(workload, "the model has no repeated blocks"))
     elif any(_is_compiled(block) for block in blocks):
-        yield Unfit(f"{NAME}:regional", "its blocks are compiled already")
+        yield UnfitWay(f"{NAME}:regional", "its blocks are compiled already")
     else:
         kind = type(blocks[0]).__name__
         code = f'for block in model.modules():\n    if type(block).__name__ == "{kind}":\n        block.compile()'
         yield _way(f"{NAME}:regional", code, _blocks(blocks))
     mode = "max-autotune-no-cudagraphs"
     tuned = _way(f"{NAME}:max-autotune", _pasted(whole, mode), _whole({"mode": mode}))
-    yield replace(tuned, as_if=(NAME, TUNED), slow=True)
+    yield replace(tuned, as_if=(NAME, AUTOTUNED_TREATMENT), slow=True)
     graphed = _graphed(f"{NAME}:reduce-overhead", whole, "reduce-overhead")
     tuned = _graphed(f"{NAME}:max-autotune-graphs", whole, "max-autotune")
     if not applying.on_cuda(workload):
-        yield from (Unfit(way.name, "CUDA graphs need a CUDA device") for way in (graphed, tuned))
+        yield from (UnfitWay(way.name, "CUDA graphs need a CUDA device") for way in (graphed, tuned))
         return
     yield graphed
-    yield replace(tuned, as_if=(NAME, TUNED, GRAPHED), slow=True)
+    yield replace(tuned, as_if=(NAME, AUTOTUNED_TREATMENT, GRAPHED_TREATMENT), slow=True)
 
 
-def _graphed(name: str, whole: list[str], mode: str) -> Way:
+def _graphed(name: str, whole: list[str], mode: str) -> TreatmentWay:
     """A mode of inductor that launches compiled code as CUDA graphs."""
     code = (
         f"{_pasted(whole, mode)}\n"
         "torch.compiler.cudagraph_mark_step_begin()  # before each step; clone what is kept beyond it"
     )
     way = _way(name, code, _whole({"mode": mode}, graphs=True))
-    return replace(way, as_if=(NAME, GRAPHED), conflicts=frozenset({"cuda-graph"}))
+    return replace(way, as_if=(NAME, GRAPHED_TREATMENT), conflicts=frozenset({"cuda-graph"}))
 
 
 def _pasted(names: list[str], mode: str = "") -> str:
@@ -196,8 +196,8 @@ def _pasted(names: list[str], mode: str = "") -> str:
     return "\n".join(f"{name} = torch.compile({name}{given})" for name in names)
 
 
-def _way(name: str, code: str, apply: Any) -> Way:
-    return Way(
+def _way(name: str, code: str, apply: Any) -> TreatmentWay:
+    return TreatmentWay(
         name=name, treatment=NAME, apply=apply, code=code, numerics="rounding", rank=COMPILER, as_if=(NAME,),
         compiles=True,
     )  # fmt: skip
@@ -239,7 +239,7 @@ def _whole(options: dict[str, Any], *, graphs: bool = False) -> Any:
             yield _without_module(begun, kept, options)
             return
         if type(module).__call__ is not torch.nn.Module.__call__:
-            raise Unapplied(f"{type(module).__name__} overrides __call__, and so can't be compiled in place")
+            raise NotApplicable(f"{type(module).__name__} overrides __call__, and so can't be compiled in place")
         called = _compiled(_call, kept, options)
         if graphs and workload.step is None and workload.loss is None:
             called = _owned(called)
@@ -253,7 +253,7 @@ def _whole(options: dict[str, Any], *, graphs: bool = False) -> Any:
 def _without_module(workload: Workload, kept: dict[str, Any], options: dict[str, Any]) -> Workload:
     step = workload.step if workload.step is not None else workload.model
     if step is None:
-        raise Unapplied("there is neither a model nor a step")
+        raise NotApplicable("there is neither a model nor a step")
     called = _compiled(lambda *args, **kwargs: step(*args, **kwargs), kept, options)
     return replace(workload, step=called) if workload.step is not None else replace(workload, model=called)
 

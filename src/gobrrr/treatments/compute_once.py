@@ -11,7 +11,7 @@ from __future__ import annotations
 from gobrrr.analysis.detect.again import repeated
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.diagnosis import Finding
-from gobrrr.model.recording import Again
+from gobrrr.model.recording import RepeatedWork
 from gobrrr.treatments.framework.advice import advice
 from gobrrr.treatments.framework.wording import place, said
 
@@ -22,7 +22,7 @@ self.register_buffer("mask", mask, persistent=False)  # in __init__, and self.ma
 """
 GENERAL = "compute it once before the loop, and keep the result"
 """The remedy where nothing says what the result depends on."""
-MOST_TOLD = 3
+MOST_CACHING_LINES = 3
 """Lines of advice at most; more would repeat themselves. Chosen, not measured."""
 
 REMEDIES = {
@@ -35,7 +35,7 @@ REMEDIES = {
 """The remedy, by what the repeated result is computed from."""
 
 
-def _remedy(again: Again) -> str:
+def _remedy(again: RepeatedWork) -> str:
     if again.kind == "turns":
         return f"compute it once in the step, not {again.times} times: keep the result and use it again"
     return REMEDIES.get(again.of, GENERAL)
@@ -43,7 +43,7 @@ def _remedy(again: Again) -> str:
 
 def _how(evidence: Evidence, _: Finding) -> str:
     lines = [said(_remedy(result.again), place(result.again.source)) for result in repeated(evidence, "steps", "turns")]
-    return "\n".join(list(dict.fromkeys(lines))[:MOST_TOLD]) or said(GENERAL)
+    return "\n".join(list(dict.fromkeys(lines))[:MOST_CACHING_LINES]) or said(GENERAL)
 
 
 predict = advice("R02", _how, "its inputs stay as they were in the two steps that were compared")

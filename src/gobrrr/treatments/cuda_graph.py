@@ -22,16 +22,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.program import program_of
 from gobrrr.analysis.host.waits import inner_waits
 from gobrrr.analysis.savings.compiled import as_graphs, as_model_graphs
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import as_graph
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, capturing, reaching
-from gobrrr.treatments.framework.way import GRAPH, Unapplied, Unfit, Way, error_line
+from gobrrr.treatments.framework.way import GRAPH, NotApplicable, TreatmentWay, UnfitWay, error_line
 from gobrrr.treatments.framework.wording import changed_model
 
 NAME = "cuda-graph"
@@ -68,12 +68,12 @@ FROM_ZERO = ("SGD", "Adam", "AdamW", "RAdam", "Adamax", "Adadelta", "RMSprop")
 """Those whose state begins with zeros, so that a captured state can be reset."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The host launches once a step; the device goes from kernel to kernel."""
     return unasked(evidence) if found.finding.code in ANSWERS else None
 
 
-def unasked(evidence: Evidence) -> Plan | None:
+def unasked(evidence: Evidence) -> TreatmentPlan | None:
     """The same, even where the device bounds the step now: with less device work the host may bound it."""
     if not evidence.device.captures:
         return None
@@ -81,7 +81,7 @@ def unasked(evidence: Evidence) -> Plan | None:
     waits = len(inner_waits(evidence)) > 0
     if waits:
         assumes = "a graph can't hold the waits inside the step: nothing is gained until they are removed (remove-sync)"
-    return Plan(_how(evidence), assumes, as_graph(evidence), once=True)
+    return TreatmentPlan(_how(evidence), assumes, as_graph(evidence), once=True)
 
 
 def _how(evidence: Evidence) -> str:
@@ -97,12 +97,12 @@ def _how(evidence: Evidence) -> str:
     return changed_model(evidence, f"torch.cuda.make_graphed_callables({{}}, ({given},))")
 
 
-def of_model(evidence: Evidence, found: Found) -> Plan | None:
+def of_model(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """A graph of the model alone, forward and backward: the optimizer stays outside."""
     return model_unasked(evidence) if found.finding.code in ANSWERS else None
 
 
-def model_unasked(evidence: Evidence) -> Plan | None:
+def model_unasked(evidence: Evidence) -> TreatmentPlan | None:
     """The same in any step."""
     whole = unasked(evidence)
     if whole is None or whole.effect is None:
@@ -112,17 +112,17 @@ def model_unasked(evidence: Evidence) -> Plan | None:
     return replace(whole, how=how, assumes=assumes, effect=as_model_graphs(evidence))
 
 
-def of_compiled(evidence: Evidence, found: Found) -> Plan | None:
+def of_compiled(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The graphs of torch.compile with mode="reduce-overhead", which are cut where the host waits."""
     return compiled_unasked(evidence) if found.finding.code in ANSWERS else None
 
 
-def compiled_unasked(evidence: Evidence) -> Plan | None:
+def compiled_unasked(evidence: Evidence) -> TreatmentPlan | None:
     """The same in any step."""
     if not evidence.device.captures:
         return None
     assumes = "static shapes; graphs are cut where the host waits (low: none is captured then); the optimizer stays out"
-    return Plan('torch.compile(model, mode="reduce-overhead")', assumes, as_graphs(evidence), once=True)
+    return TreatmentPlan('torch.compile(model, mode="reduce-overhead")', assumes, as_graphs(evidence), once=True)
 
 
 PARTS = {"model": of_model, "compiled": of_compiled}
@@ -130,28 +130,28 @@ UNASKED_PARTS = {"model": model_unasked, "compiled": compiled_unasked}
 """`predict` and `unasked` for the parts of a step that can be captured by themselves."""
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Captures the whole step, or only the forward and backward of the model."""
     names = (NAME, f"{NAME}:forward")
     why = _unfit(workload)
     if why:
-        yield from (Unfit(name, why) for name in names)
+        yield from (UnfitWay(name, why) for name in names)
         return
     why = _optimizer(workload.optimizer)
     conflicts = {"compile:reduce-overhead"}
     if why:
-        yield Unfit(NAME, why)
+        yield UnfitWay(NAME, why)
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=_step, code=STEP.strip(), numerics="none", rank=GRAPH, as_if=(NAME,),
             conflicts=frozenset({*conflicts, names[1]}),
         )  # fmt: skip
     if applying.module_of(workload) is None:
-        yield Unfit(names[1], applying.of_model(workload, "its model is not an nn.Module"))
+        yield UnfitWay(names[1], applying.of_model(workload, "its model is not an nn.Module"))
     elif not applying.trains(workload) and workload.step is None:
-        yield Unfit(names[1], "the step is only the forward pass, which cuda-graph captures")
+        yield UnfitWay(names[1], "the step is only the forward pass, which cuda-graph captures")
     else:
-        yield Way(
+        yield TreatmentWay(
             name=names[1], treatment=NAME, apply=_forward,
             code="model = torch.cuda.make_graphed_callables(model, (x,), allow_unused_input=True)",
             numerics="none", rank=GRAPH, as_if=(f"{NAME}:model",), conflicts=frozenset({*conflicts, NAME}),
@@ -188,7 +188,7 @@ def _optimizer(optimizer: Any) -> str:
 @contextmanager
 def _step(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
     if "graph" not in kept:
-        kept["graph"] = capturing.Replayed(workload)
+        kept["graph"] = capturing.CapturedStep(workload)
     graph = kept["graph"]
     with graph.held() as inputs:
         yield applying.as_step(workload, graph, inputs)
@@ -210,7 +210,7 @@ def _graphed(workload: Workload, module: Any) -> Any:
     """The model's forward as a graph that also has a graphed backward; leaves the workload as it was."""
     import torch
 
-    before = capturing.Before(workload)
+    before = capturing.StateBeforeCapture(workload)
     cached = torch.is_autocast_cache_enabled()
     had = vars(module).get("forward", applying.MISSING)
     try:
@@ -226,10 +226,10 @@ def _graphed(workload: Workload, module: Any) -> Any:
             with capturing.recovered():
                 torch.cuda.make_graphed_callables(module, given, allow_unused_input=True)
         return vars(module)["forward"]
-    except (Unapplied, torch.cuda.OutOfMemoryError):
+    except (NotApplicable, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
-        raise Unapplied(f"the forward can't be captured: {error_line(error)}") from error
+        raise NotApplicable(f"the forward can't be captured: {error_line(error)}") from error
     finally:
         torch.set_autocast_cache_enabled(cached)
         if had is applying.MISSING:
@@ -245,7 +245,7 @@ def _arguments(workload: Workload, module: Any) -> tuple[Any, ...]:
 
     def look(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if kwargs:
-            raise Unapplied("the model is called with keywords, which a graphed forward does not take")
+            raise NotApplicable("the model is called with keywords, which a graphed forward does not take")
         seen.append(args)
 
     with ExitStack() as stack:
@@ -256,7 +256,9 @@ def _arguments(workload: Workload, module: Any) -> tuple[Any, ...]:
         step, inputs = applying.whole_step(workload)
         step(*inputs)
     if len(seen) != 1:
-        raise Unapplied(f"the model is called {len(seen)} times in a step; a graph's results live until the next call")
+        raise NotApplicable(
+            f"the model is called {len(seen)} times in a step; a graph's results live until the next call"
+        )
     if not all(hasattr(argument, "data_ptr") for argument in seen[0]):
-        raise Unapplied("the model is called with arguments that are not tensors")
+        raise NotApplicable("the model is called with arguments that are not tensors")
     return tuple(capturing.fixed(seen[0]))

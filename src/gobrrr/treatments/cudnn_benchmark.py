@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.framework.way import SETTINGS, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "cudnn-benchmark"
@@ -34,7 +34,7 @@ layer = layer.to(memory_format=torch.contiguous_format)  # or for the layer alon
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """From nothing to the finding's high end."""
     if found.finding.code != "C06":
         return None
@@ -51,19 +51,19 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     )
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """The switch, for a model with convolutions on a CUDA device."""
     import torch
 
     kinds = torch.nn.modules.conv._ConvNd
     if not applying.on_cuda(workload):
-        yield Unfit(NAME, "cuDNN needs a CUDA device")
+        yield UnfitWay(NAME, "cuDNN needs a CUDA device")
     elif applying.module_of(workload) is not None and not applying.modules_of(workload, kinds):
-        yield Unfit(NAME, "the model has no convolutions")
+        yield UnfitWay(NAME, "the model has no convolutions")
     elif torch.backends.cudnn.benchmark:
-        yield Unfit(NAME, "cudnn.benchmark is on already")
+        yield UnfitWay(NAME, "cudnn.benchmark is on already")
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME,
             treatment=NAME,
             apply=applying.entered(lambda _: _switched()),

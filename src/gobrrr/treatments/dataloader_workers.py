@@ -27,17 +27,17 @@ import numpy as np
 
 from gobrrr import units
 from gobrrr.analysis.events.intervals import Spans
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import input_gaps
 from gobrrr.analysis.host.items import starts
 from gobrrr.analysis.replay.what_if import hosted
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import loading_ns, not_loading
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, loading
-from gobrrr.treatments.framework.way import INPUT, Unfit, Way
+from gobrrr.treatments.framework.way import INPUT, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import changed_loader, said
 
 NAME = "dataloader-workers"
@@ -56,7 +56,7 @@ HANDOVER_NS = 400_000
 workers the same batch took 12 us. A larger batch takes longer."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """Loading leaves the host's path; a step takes no less than the workers need for a batch."""
     if found.finding.code != "D01":
         return None
@@ -70,7 +70,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
             "num_workers=0, and a whole batch at once: __getitems__(indices) of the dataset, or slices of a tensor"
         )
         assumes = "loading a batch takes less time than a worker needs to hand one over"
-        return Plan(how, assumes, None)
+        return TreatmentPlan(how, assumes, None)
     workers = _workers(evidence)
     given = {"num_workers": str(workers), "persistent_workers": "True"}
     how = changed_loader(evidence, given)
@@ -78,21 +78,21 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     slower = load / max(workers / SLOWER_TOGETHER, 1.0)  # a single worker has nobody to share with
     effect = not_loading(evidence, HANDOVER_NS * single)
     assumes = "enough cores: item time * batch / workers is below the step"
-    return Plan(how, assumes, effect, least_ns=(load / workers, slower), once=True)
+    return TreatmentPlan(how, assumes, effect, least_ns=(load / workers, slower), once=True)
 
 
-def _started_once(evidence: Evidence, begun: Spans) -> Plan:
+def _started_once(evidence: Evidence, begun: Spans) -> TreatmentPlan:
     """The step starts the workers: keep them instead."""
     how = f"{said('make the loader once, before the loop over epochs')}\n"
     how += changed_loader(evidence, {"persistent_workers": "True"})
     assumes = "the same workers serve all epochs"
-    return Plan(how, assumes, lambda _: lambda graph: hosted(graph, begun.start, begun.stop, 0.0))
+    return TreatmentPlan(how, assumes, lambda _: lambda graph: hosted(graph, begun.start, begun.stop, 0.0))
 
 
 def _single(evidence: Evidence) -> float:
     """Batches per step that a loader makes in this thread."""
     events = evidence.replayed
-    rows = events.of(Kind.OP, Kind.ANNOTATION)
+    rows = events.of(EventKind.OP, EventKind.ANNOTATION)
     rows = rows[(events.start_ns[rows] >= evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     wanted = [at for at, name in enumerate(events.names) if "_SingleProcessDataLoaderIter" in name]
     return float(np.isin(events.name[rows], wanted).sum()) / evidence.steps.count
@@ -122,23 +122,23 @@ def _here(workload: Workload) -> int:
     return _room(int(available), 1 if applying.on_cuda(workload) else torch.get_num_threads())
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Makes the workload's DataLoader again, with persistent workers."""
     from torch.utils.data import IterableDataset
 
     loader: Any = workload.loader
     if loader is None:
-        yield Unfit(NAME, "the workload has no loader")
+        yield UnfitWay(NAME, "the workload has no loader")
     elif not loading.plain(loader):
-        yield Unfit(NAME, "its loader is not torch.utils.data.DataLoader itself")
+        yield UnfitWay(NAME, "its loader is not torch.utils.data.DataLoader itself")
     elif loader.num_workers:
-        yield Unfit(NAME, f"it has {units.things(loader.num_workers, 'worker')} already")
+        yield UnfitWay(NAME, f"it has {units.things(loader.num_workers, 'worker')} already")
     elif isinstance(loader.dataset, IterableDataset):
-        yield Unfit(NAME, "each worker would go through the whole of an iterable dataset")
+        yield UnfitWay(NAME, "each worker would go through the whole of an iterable dataset")
     else:
         workers = _here(workload)
         pinned = ", pin_memory=True" if applying.on_cuda(workload) else ""
-        yield Way(
+        yield TreatmentWay(
             name=NAME,
             treatment=NAME,
             apply=_apply,

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.framework.way import SETTINGS, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import said
 
 NAME = "debug-off"
@@ -33,7 +33,7 @@ torch.utils.deterministic.fill_uninitialized_memory = False  # deterministic all
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The finding's stake, and what to switch off."""
     finding = found.finding
     if finding.code != "O08":
@@ -48,13 +48,13 @@ Switch = tuple[str, Callable[[], Any], Callable[[], Any]]
 """The code to paste that switches a feature off, a function that does so, and one that restores the feature."""
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Switches off every debug feature of torch that is on."""
     found = _on()
     if not found:
-        yield Unfit(NAME, "no debug feature of torch is on")
+        yield UnfitWay(NAME, "no debug feature of torch is on")
         return
-    yield Way(
+    yield TreatmentWay(
         name=NAME,
         treatment=NAME,
         apply=applying.entered(lambda _: _off(found)),

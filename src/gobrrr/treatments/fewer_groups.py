@@ -11,11 +11,11 @@ The order of the groups is part of a saved state: a state that was saved before 
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.program import optimizer_of
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import said, written_at
 
 NAME = "fewer-groups"
@@ -31,7 +31,7 @@ optimizer = torch.optim.AdamW(..., params=groups)
 HOW = "one group for all parameters with the same learning rate, weight decay and other settings"
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """At the high end only the calls of one group are left."""
     finding = found.finding
     if finding.code != "O03" or NAME not in finding.treatments:

@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.update_loops import update_loops
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, reaching
-from gobrrr.treatments.framework.way import OPTIMIZER, Unfit, Way
+from gobrrr.treatments.framework.way import OPTIMIZER, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import line, said, where
 
 NAME = "foreach"
@@ -36,7 +36,7 @@ torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 0.001)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """One launch for all updates of a step."""
     if found.finding.code != "O11":
         return None
@@ -78,18 +78,18 @@ CLIPS = ("clip_grad_norm_", "clip_grad_value_")
 """Functions of torch.nn.utils that clip gradients and take `foreach`."""
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Clipping, and averages of weights by swa_utils; averages in the user's own source are advice."""
     clips, averages = _clips(workload), _averages(workload)
     if not clips and not averages:
-        yield Unfit(
+        yield UnfitWay(
             NAME, "no clipping with foreach=False, and no swa_utils.AveragedModel that updates tensor by tensor"
         )
         return
     code = [f"torch.nn.utils.{name}(..., foreach=True)" for name in clips]
     if averages:
         code.append("averaged = AveragedModel(..., multi_avg_fn=get_ema_multi_avg_fn(decay))  # instead of avg_fn")
-    yield Way(
+    yield TreatmentWay(
         name=NAME, treatment=NAME, apply=_apply, code="\n".join(code), numerics="rounding", rank=OPTIMIZER,
         as_if=(NAME,),
     )  # fmt: skip

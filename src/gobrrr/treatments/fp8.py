@@ -15,12 +15,12 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, quantizing
-from gobrrr.treatments.framework.way import MODEL, Unfit, Way
+from gobrrr.treatments.framework.way import MODEL, TreatmentWay, UnfitWay
 
 NAME = "fp8"
 NUMERICS = "statistics"
@@ -36,28 +36,28 @@ from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, quan
 quantize_(model, Float8DynamicActivationFloat8WeightConfig())
 model = torch.compile(model)
 """
-LEAST = (8, 9)
+LEAST_FP8_CAPABILITY = (8, 9)
 """The first compute capability with products of float8."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """None: the cost of scaling is not known."""
     return None
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Every linear layer whose dimensions fit, for training or for inference."""
     import torch
 
     if not quantizing.installed():
-        yield Unfit(NAME, "torchao is not installed")
-    elif not applying.on_cuda(workload) or torch.cuda.get_device_capability() < LEAST:
-        yield Unfit(NAME, "it needs a CUDA device of compute capability 8.9 or more")
+        yield UnfitWay(NAME, "torchao is not installed")
+    elif not applying.on_cuda(workload) or torch.cuda.get_device_capability() < LEAST_FP8_CAPABILITY:
+        yield UnfitWay(NAME, "it needs a CUDA device of compute capability 8.9 or more")
     elif not quantizing.linears(workload):
-        yield Unfit(NAME, applying.of_model(workload, "no nn.Linear with dimensions that are multiples of 16"))
+        yield UnfitWay(NAME, applying.of_model(workload, "no nn.Linear with dimensions that are multiples of 16"))
     else:
         trains = applying.trains(workload) or workload.step is not None
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=_training if trains else quantizing.in_fewer_bits(_config),
             code=(CODE if trains else INFERENCE).strip(), numerics="statistics", rank=MODEL + 1,
             conflicts=frozenset({"int8-weights", "pad-dimensions"}), worth=quantizing.worth("compute"),

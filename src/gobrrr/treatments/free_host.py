@@ -9,11 +9,11 @@ the program needs in the step. For a function of no known kind nothing is promis
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.holding import claim_of, holders
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import place, said
 
 NAME = "free-host"
@@ -25,7 +25,7 @@ GENERAL = "do what holds the host before the loop, or ahead in a thread or a wor
 """Advice where no function of a known kind holds the host."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """From none to all of what the finding claims for functions of known kinds."""
     finding = found.finding
     if finding.code != "O13":
@@ -34,7 +34,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     lines = dict.fromkeys(
         said(holder.kind.remedy, place(holder.source)) for holder in of_known_kind if holder.kind is not None
     )
-    part = Found(finding, claim_of(evidence, of_known_kind))
+    part = ClaimedFinding(finding, claim_of(evidence, of_known_kind))
     return of_claim(
         evidence, part, "\n".join(lines) or said(GENERAL), "low: the program needs all of it in the step", least=0.0
     )

@@ -12,11 +12,11 @@ Rows that do not fit on the chip are read twice. Statistics are kept in float32;
 from __future__ import annotations
 
 from gobrrr.analysis.detect.norms import batch_norm_share, written_norms
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.compiled import is_compiled
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.treatments.framework.wording import changed_model, line, where
 
@@ -35,7 +35,7 @@ model = torch.compile(model)  # fuses a residual and the conversions into the no
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The finding's claim without batch norms."""
     share = 1 - batch_norm_share(evidence)
     if found.finding.code != "M03" or share <= 0:

@@ -22,18 +22,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.optimizers import FUSED_PASSES, lists_of_adam
 from gobrrr.analysis.host.program import device_of, optimizer_of
 from gobrrr.analysis.savings.effects import of_claim, perhaps
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import as_one_launch
-from gobrrr.model.program import Made
+from gobrrr.model.program import ProgramObject
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, reaching
-from gobrrr.treatments.framework.way import OPTIMIZER, Unfit, Way
-from gobrrr.treatments.framework.wording import OTHERS, after, line, made_with, said, written_at
+from gobrrr.treatments.framework.way import OPTIMIZER, TreatmentWay, UnfitWay
+from gobrrr.treatments.framework.wording import OTHER_ARGUMENTS_NOTE, after, line, made_with, said, written_at
 
 NAME = "fused-optimizer"
 NUMERICS = "rounding"
@@ -49,37 +49,37 @@ FOREACH = (
 """Optimizers of torch.optim with a foreach form."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """One launch for all updates of a step; one pass over the parameters where there is a fused form."""
     if found.finding.code != "O03" or NAME not in found.finding.treatments:
         return None
     optimizer = optimizer_of(evidence)
     if optimizer is None:
-        form, how, assumes = FUSED, said(ANY), "the optimizer has a fused form"
+        form, how, assumes = FUSED_FORM, said(UNKNOWN_OPTIMIZER_ADVICE), "the optimizer has a fused form"
     else:
         form = _form(optimizer.base, device_of(evidence))
         how, assumes = _how(optimizer, form), ASSUMES[form].format(optimizer.base)
     if not evidence.device.asynchronous:
         return _within_calls(evidence, found, how, assumes, form)
-    effect = as_one_launch(evidence, evidence.updates.work, FUSED_PASSES if form == FUSED else 1.0)
-    return Plan(how, assumes, effect if form else perhaps(effect))
+    effect = as_one_launch(evidence, evidence.updates.work, FUSED_PASSES if form == FUSED_FORM else 1.0)
+    return TreatmentPlan(how, assumes, effect if form else perhaps(effect))
 
 
-def unasked(evidence: Evidence) -> Plan | None:
+def unasked(evidence: Evidence) -> TreatmentPlan | None:
     """The fused form of an Adam that updates its parameters in lists on a GPU: one pass instead of several."""
     optimizer, lists = optimizer_of(evidence), lists_of_adam(evidence)
     if not evidence.device.asynchronous or not len(lists):
         return None
-    how = _how(optimizer, FUSED) if optimizer is not None else said(ANY)
+    how = _how(optimizer, FUSED_FORM) if optimizer is not None else said(UNKNOWN_OPTIMIZER_ADVICE)
     whole = as_one_launch(evidence, lists, FUSED_PASSES)
-    return Plan(how, ASSUMES[FUSED], lambda share: whole(min(2 * share, 1.0)))
+    return TreatmentPlan(how, ASSUMES[FUSED_FORM], lambda share: whole(min(2 * share, 1.0)))
 
 
-FUSED, LISTED = "fused", "foreach"
+FUSED_FORM, FOREACH_FORM = "fused", "foreach"
 """The forms of an update, by the names of their arguments."""
 ASSUMES = {
-    FUSED: "its gradients are dense",
-    LISTED: "its gradients are dense; there is no fused form of {} on this device",
+    FUSED_FORM: "its gradients are dense",
+    FOREACH_FORM: "its gradients are dense; there is no fused form of {} on this device",
     "": "low: the optimizer has neither a fused nor a foreach form",
 }
 """What the prediction assumes, by the form of the update."""
@@ -88,13 +88,13 @@ ASSUMES = {
 def _form(base: str | None, device: str) -> str:
     """The better form that a class of torch.optim has on a device; "" where none is known."""
     if device in FUSED_ON.get(base or "", ()):
-        return FUSED
-    return LISTED if base in FOREACH else ""
+        return FUSED_FORM
+    return FOREACH_FORM if base in FOREACH else ""
 
 
-def _within_calls(evidence: Evidence, found: Found, how: str, assumes: str, form: str) -> Plan:
+def _within_calls(evidence: Evidence, found: ClaimedFinding, how: str, assumes: str, form: str) -> TreatmentPlan:
     """On a CPU: what the finding claims. Only the fused form also removes the loop over the parameters."""
-    if form == FUSED:
+    if form == FUSED_FORM:
         return of_claim(evidence, found, how, assumes)
     claim = found.claim
     between = claim.unit >= len(evidence.calls)
@@ -102,17 +102,17 @@ def _within_calls(evidence: Evidence, found: Found, how: str, assumes: str, form
     return of_claim(evidence, replace(found, claim=alone), how, assumes, least=1.0 if form else 0.0)
 
 
-ANY = "your optimizer: fused=True or foreach=True among its arguments, where it takes one of them"
+UNKNOWN_OPTIMIZER_ADVICE = "your optimizer: fused=True or foreach=True among its arguments, where it takes one of them"
 """Advice where the program's optimizer is not known."""
 
 
-def _how(optimizer: Made, form: str) -> str:
+def _how(optimizer: ProgramObject, form: str) -> str:
     """The line that makes the optimizer, changed; where that line is not known, code that sets the form in its
     groups."""
     if not form:
         name = optimizer.name or "optimizer"
         return line(f"{name}.step = torch.compile({name}.step)", f"no other form of {optimizer.kind} is known")
-    other = LISTED if form == FUSED else FUSED
+    other = FOREACH_FORM if form == FUSED_FORM else FUSED_FORM
     own = optimizer.kind not in (optimizer.base, f"torch.optim.{optimizer.base}")
     whole = None if own else made_with(optimizer, {form: "True"}, without=[other])
     if whole is not None:
@@ -120,7 +120,7 @@ def _how(optimizer: Made, form: str) -> str:
     if optimizer.name is not None:
         at = after(written_at(optimizer.written))
         return in_groups(optimizer.name, form, other, at or "before its first step")
-    return line(f"optimizer = torch.optim.{optimizer.base}(..., {form}=True)", OTHERS)
+    return line(f"optimizer = torch.optim.{optimizer.base}(..., {form}=True)", OTHER_ARGUMENTS_NOTE)
 
 
 def in_groups(name: str, form: str, other: str, note: str) -> str:
@@ -128,17 +128,17 @@ def in_groups(name: str, form: str, other: str, note: str) -> str:
     return f"{line(f'for group in {name}.param_groups:', note)}\n    group.update({form}=True, {other}=False)"
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """The fused form, and the foreach form, of the workload's own optimizer."""
     names = (NAME, f"{NAME}:foreach")
     why = _unknown(workload) or _unfit(workload.optimizer) or _sparse(workload)
     if why:
-        yield from (Unfit(name, why) for name in names)
+        yield from (UnfitWay(name, why) for name in names)
         return
     groups = workload.optimizer.param_groups
     kind, device = _kind(workload.optimizer).__name__, str(groups[0]["params"][0].device.type)
     why = _unfused(workload.optimizer, kind, device)
-    yield Unfit(NAME, why) if why else _way(NAME, workload, fused=True)
+    yield UnfitWay(NAME, why) if why else _way(NAME, workload, fused=True)
     if any(group.get("foreach") for group in groups):
         why = "it has the foreach form already"
     elif any(group.get("fused") for group in groups):
@@ -147,10 +147,10 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
         why = "torch uses the foreach form by default on CUDA"
     elif "foreach" not in inspect.signature(_kind(workload.optimizer)).parameters:
         why = f"{kind} has no foreach form"
-    yield Unfit(names[1], why) if why else _way(names[1], workload, fused=False)
+    yield UnfitWay(names[1], why) if why else _way(names[1], workload, fused=False)
 
 
-def _way(name: str, workload: Workload, *, fused: bool) -> Way:
+def _way(name: str, workload: Workload, *, fused: bool) -> TreatmentWay:
     @contextmanager
     def apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         with ExitStack() as stack:
@@ -158,7 +158,7 @@ def _way(name: str, workload: Workload, *, fused: bool) -> Way:
             yield workload
 
     in_vain = not fused and str(workload.optimizer.param_groups[0]["params"][0].device.type) == "cpu"
-    return Way(
+    return TreatmentWay(
         name=name, treatment=NAME, apply=apply, code=_code(workload, fused=fused), numerics="rounding",
         rank=OPTIMIZER, as_if=() if in_vain else (NAME,), worth=(lambda _: NOT_ON_CPU) if in_vain else None,
     )  # fmt: skip
@@ -170,7 +170,7 @@ NOT_ON_CPU = "on a CPU the foreach form runs the same operations, one parameter 
 
 def _code(workload: Workload, *, fused: bool) -> str:
     """The code to paste; it keeps the constructor's other arguments and the groups."""
-    form, other = (FUSED, LISTED) if fused else (LISTED, FUSED)
+    form, other = (FUSED_FORM, FOREACH_FORM) if fused else (FOREACH_FORM, FUSED_FORM)
     optimizer = workload.optimizer
     made = reaching.made_of(workload, optimizer, optimizer.defaults)
     asked = any(group.get(other) for group in optimizer.param_groups)

@@ -26,14 +26,14 @@ CODE = """
 rows = table.index_select(0, ids)  # or torch.nn.functional.embedding(ids, table)
 """
 
-BACKWARD = ("rows = table.index_select(0, ids)", "table[ids]")
-FORWARD = ("table.index_add_(0, ids, values)", "table.index_put_((ids,), values, accumulate=True)")
+ROWS_TO_READ = ("rows = table.index_select(0, ids)", "table[ids]")
+ROWS_TO_ADD = ("table.index_add_(0, ids, values)", "table.index_put_((ids,), values, accumulate=True)")
 """(new code, old code): to read rows, whose backward pass adds, and to add values to rows."""
 
 
 def _how(evidence: Evidence, finding: Finding) -> str:
     adding = accumulations(evidence)
-    code, old = FORWARD if len(adding) and all(accumulation.forward for accumulation in adding) else BACKWARD
+    code, old = ROWS_TO_ADD if len(adding) and all(accumulation.forward for accumulation in adding) else ROWS_TO_READ
     return line(code, where(finding), f"for {old}")
 
 

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
-from gobrrr.treatments.framework.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.framework.way import SETTINGS, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import place, said
 
 NAME = "gc-freeze"
@@ -45,7 +45,7 @@ for number, batch in enumerate(loader):
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The finding's stake."""
     finding = found.finding
     if finding.code != "O07":
@@ -55,12 +55,12 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return of_claim(evidence, found, how, "collecting every N steps takes next to nothing")
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Freezes live objects, and collects nothing while the steps run."""
     if not gc.isenabled():
-        yield Unfit(NAME, "the collector is off already")
+        yield UnfitWay(NAME, "the collector is off already")
         return
-    yield Way(
+    yield TreatmentWay(
         name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="none", rank=SETTINGS, as_if=(NAME,)
     )  # fmt: skip
 

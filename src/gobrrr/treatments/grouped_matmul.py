@@ -13,19 +13,19 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.analysis.events.intervals import inside_spans
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.host.waits import expert_loop, inner_waits
 from gobrrr.analysis.savings.effects import all_of
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import in_loop, loop_spans, unwaiting
 from gobrrr.model.events import I8
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "grouped-matmul"
 NUMERICS = "rounding"
-KEPT = 30
+GROUPED_LAUNCHES = 30
 """Launches that the grouped form of one MoE layer makes, counted in the shipped trace moe_host_loop.fixed."""
 CODE = """
 flat = idx.flatten()
@@ -38,7 +38,7 @@ out = torch.zeros_like(x).index_add_(0, tokens, h * p.flatten()[order, None])
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """Removes the loop's waits, and its launches except those of the grouped form."""
     finding = found.finding
     if finding.code not in ("O01", "O04"):
@@ -50,10 +50,10 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     inside = _launches_in_loop(evidence, waits)
     turns = f"the {units.things(round(loops), 'turn')} of the loop over experts"
     how = said(f"one torch.nn.functional.grouped_mm for {turns}: gobrrr explain {NAME}", where(finding))
-    of = f"{units.count(inside - KEPT)} of {units.a_step(path_of(evidence).launches, 'piece of device work')}"
-    assumes = f"{of} disappear, and the waits with them"
-    kept = min(KEPT / max(inside, 1.0), 1.0)
-    return Plan(
+    launches = units.a_step(path_of(evidence).launches, "piece of device work")
+    assumes = f"{units.count(inside - GROUPED_LAUNCHES)} of {launches} disappear, and the waits with them"
+    kept = min(GROUPED_LAUNCHES / max(inside, 1.0), 1.0)
+    return TreatmentPlan(
         how, assumes, all_of(unwaiting(evidence), in_loop(evidence, waits, min(2 * kept, 1.0), kept)), once=True
     )
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.host.host_loops import HostLoop
+from gobrrr.analysis.host.host_loops import CostlyLoop
 from gobrrr.analysis.savings.effects import all_of
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.hoisting import hoisted
 from gobrrr.treatments.framework.wording import place, said
 
@@ -29,17 +29,17 @@ for part in parts:
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """One product in place of one per turn."""
     loops = [host_loop for host_loop in evidence.host_loops if host_loop.loop.free and not host_loop.for_reading]
     if found.finding.code != "O04" or not loops:
         return None
     how = said("one product for all turns, taken apart with .unbind(0), before the loop", _line(evidence, loops[0]))
     assumes = "the inputs of all turns are there before the loop"
-    return Plan(how, assumes, all_of(*(hoisted(evidence, loop.loop) for loop in loops)), once=True)
+    return TreatmentPlan(how, assumes, all_of(*(hoisted(evidence, loop.loop) for loop in loops)), once=True)
 
 
-def _line(evidence: Evidence, loop: HostLoop) -> str:
+def _line(evidence: Evidence, loop: CostlyLoop) -> str:
     """The line of the product."""
     rows = np.flatnonzero(evidence.dispatched == loop.loop.free[0])
     source = evidence.source(int(rows[0])) if len(rows) else None

@@ -10,12 +10,12 @@ of the loading disappears but that copy, because the sampler then also draws the
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.items import indexed
 from gobrrr.analysis.replay.graph import StepGraph
 from gobrrr.analysis.replay.what_if import Change, hosted
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import said
 
 NAME = "index-batch"
@@ -33,7 +33,7 @@ HOW = "\n".join(
 )
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """Less loading time, for a dataset that is indexed item by item."""
     seen = indexed(evidence) if found.finding.code == "D01" else None
     if seen is None:
@@ -48,4 +48,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
 
         return change
 
-    return Plan(HOW, "the dataset is in memory, as one tensor or array per column", effect)
+    return TreatmentPlan(HOW, "the dataset is in memory, as one tensor or array per column", effect)

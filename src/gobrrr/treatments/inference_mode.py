@@ -10,10 +10,10 @@ for writing results to new memory.
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "inference-mode"
@@ -24,7 +24,7 @@ with torch.inference_mode():
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The finding's stake."""
     if found.finding.code != "R05":
         return None

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, quantizing
-from gobrrr.treatments.framework.way import MODEL, Unfit, Way
+from gobrrr.treatments.framework.way import MODEL, TreatmentWay, UnfitWay
 
 NAME = "int8-weights"
 NUMERICS = "statistics"
@@ -32,21 +32,21 @@ model = torch.compile(model)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """None: the smaller product's share of the bandwidth is not known."""
     return None
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Every linear layer whose dimensions fit, of a model that is not trained."""
     if not quantizing.installed():
-        yield Unfit(NAME, "torchao is not installed")
+        yield UnfitWay(NAME, "torchao is not installed")
     elif applying.goes_back(workload):
-        yield Unfit(NAME, "the step trains")
+        yield UnfitWay(NAME, "the step trains")
     elif not quantizing.linears(workload):
-        yield Unfit(NAME, applying.of_model(workload, "no nn.Linear with dimensions that are multiples of 16"))
+        yield UnfitWay(NAME, applying.of_model(workload, "no nn.Linear with dimensions that are multiples of 16"))
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=quantizing.in_fewer_bits(_config), code=CODE.strip(),
             numerics="statistics", rank=MODEL + 1, conflicts=frozenset({"fp8", "pad-dimensions"}),
             worth=quantizing.worth("memory"),

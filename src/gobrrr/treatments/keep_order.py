@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.detect.copies import Reordered, reordered
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.detect.copies import LayoutConversions, reordered
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "keep-order"
@@ -29,7 +29,7 @@ q, k, v = (one.transpose(1, 2) for one in (q, k, v))  # no contiguous(): attenti
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """From nothing to all copies into an order that is not a memory format of images."""
     if found.finding.code == "M09":
         advice = "give the operands one order: transpose a constant once, or let the producer write the other order"
@@ -50,7 +50,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return of_claim(evidence, found, how, "high: every consumer takes the view's strides", least=0.0, most=share)
 
 
-def _of(evidence: Evidence, seen: Reordered) -> str:
+def _of(evidence: Evidence, seen: LayoutConversions) -> str:
     """The source of the copy that takes longest: " of [64, 197, 3, 12, 64]"; empty where there is none."""
     if not len(seen.others):
         return ""

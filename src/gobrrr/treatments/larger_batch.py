@@ -24,25 +24,25 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from gobrrr.analysis.budget.idle import INPUT
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.budget.idle import INPUT_CAUSE
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.host.loops import grows_with_batch
 from gobrrr.analysis.host.program import program_of
-from gobrrr.analysis.savings.gains import EXPECTED, Plan
+from gobrrr.analysis.savings.gains import EXPECTED_SHARE_OF_EFFECT, TreatmentPlan
 from gobrrr.analysis.savings.regions import larger
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.framework.way import SETTINGS, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import BATCH_SIZE, argument, made_with, said
 
 NAME = "larger-batch"
 NUMERICS = "statistics"
-LEAST = 1.2
+LEAST_BATCH_FACTOR = 1.2
 """The smallest factor of the batch that is predicted: the time of a step varies by as much. Chosen, not measured."""
 
-MOST = 16
+MOST_BATCH_FACTOR = 16
 """The largest factor that is predicted: memory, or the statistics of training, set a limit before. Chosen."""
 CODE = """
 loader = torch.utils.data.DataLoader(..., batch_size=4 * batch_size)  # training: and scale the learning rate with it
@@ -53,35 +53,37 @@ SAME_WORK = (
 )
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The host's time for one step that does the work of several."""
     if found.finding.code != "O01":
         return None
     path = path_of(evidence)
-    grows = path.busy + evidence.line("overhead", INPUT)
+    grows = path.busy + evidence.line("overhead", INPUT_CAUSE)
     factor = path.wall / grows if grows else 0.0
-    if factor < LEAST or grows_with_batch(evidence):
+    if factor < LEAST_BATCH_FACTOR or grows_with_batch(evidence):
         return None
-    times = min(factor, float(MOST))
+    times = min(factor, float(MOST_BATCH_FACTOR))
     if not evidence.device.asynchronous:
-        times = float(MOST)  # dispatch and Python are paid once; computing grows with the batch
+        times = float(MOST_BATCH_FACTOR)  # dispatch and Python are paid once; computing grows with the batch
         advice = "throughput: dispatch and Python take no longer for a larger batch"
-        assumes = f"high: {MOST} times the batch; the saving is for today's amount of work; it fits into memory"
+        assumes = (
+            f"high: {MOST_BATCH_FACTOR} times the batch; the saving is for today's amount of work; it fits into memory"
+        )
     else:
-        enough = f"about {factor:.1f}" if factor <= MOST else f"more than {MOST}"
+        enough = f"about {factor:.1f}" if factor <= MOST_BATCH_FACTOR else f"more than {MOST_BATCH_FACTOR}"
         advice = f"throughput: the host's time is enough for {enough} times the batch"
         assumes = SAME_WORK
-    how = _how(evidence, max(int(times), TIMES), advice)
+    how = _how(evidence, max(int(times), TRIED_BATCH_FACTOR), advice)
     return _plan(evidence, times, how, assumes)
 
 
-def _plan(evidence: Evidence, times: float, how: str, assumes: str) -> Plan:
+def _plan(evidence: Evidence, times: float, how: str, assumes: str) -> TreatmentPlan:
     """The plan for `times` the batch. The step takes no less than the device's work plus the wait for input."""
-    effect, waits = larger(evidence, times), evidence.line("overhead", INPUT)
+    effect, waits = larger(evidence, times), evidence.line("overhead", INPUT_CAUSE)
     now = float(evidence.graph.duration.sum())
-    longer = float(effect(EXPECTED)(evidence.graph).duration.sum()) / now if now else times
+    longer = float(effect(EXPECTED_SHARE_OF_EFFECT)(evidence.graph).duration.sum()) / now if now else times
     least = times * waits + longer * path_of(evidence).busy if waits and times > 1.0 else 0.0
-    return Plan(how, assumes, effect, least_ns=(least, least), work=times, once=True)
+    return TreatmentPlan(how, assumes, effect, least_ns=(least, least), work=times, once=True)
 
 
 def _how(evidence: Evidence, times: int, advice: str) -> str:
@@ -95,39 +97,39 @@ def _how(evidence: Evidence, times: int, advice: str) -> str:
     return made_with(loader, {BATCH_SIZE: f"{times} * {size}"}, note=advice) or said(advice)
 
 
-def by(evidence: Evidence, times: float) -> Plan:
+def by(evidence: Evidence, times: float) -> TreatmentPlan:
     """A step with `times` the batch, whatever bounds it."""
     how = said(f"{times:g} times the batch")
     return _plan(evidence, times, how, SAME_WORK)
 
 
-TIMES = 2
+TRIED_BATCH_FACTOR = 2
 """The factor of the batch in a trial, and in its prediction: a fixed one, because the factor that the host's time
 allows changes with every way that is kept."""
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Twice the batch: the inputs and targets concatenated with themselves."""
     given = list(applying.tensors_of((workload.inputs, workload.targets)))
     sizes = {tensor.shape[0] if tensor.dim() else None for tensor in given}
     if workload.loader is not None:
-        yield Unfit(NAME, "batches come from a loader: change its batch_size in the source")
+        yield UnfitWay(NAME, "batches come from a loader: change its batch_size in the source")
     elif workload.model is None or not sizes:
-        yield Unfit(NAME, "which of the step's inputs are a batch is not known: a gobrrr.Workload names its inputs")
+        yield UnfitWay(NAME, "which of the step's inputs are a batch is not known: a gobrrr.Workload names its inputs")
     elif len(sizes) != 1 or None in sizes:
-        yield Unfit(NAME, "its input tensors do not share a first dimension")
+        yield UnfitWay(NAME, "its input tensors do not share a first dimension")
     else:
         (size,) = sizes
         trains = applying.goes_back(workload)
-        yield Way(
+        yield TreatmentWay(
             name=NAME,
             treatment=NAME,
             apply=_apply,
-            code=f"batch_size = {TIMES * int(size or 0)}  # of {size}{_besides(workload)}",
+            code=f"batch_size = {TRIED_BATCH_FACTOR * int(size or 0)}  # of {size}{_besides(workload)}",
             numerics="statistics" if trains else "rounding",
             rank=SETTINGS,
-            as_if=(f"{NAME}={TIMES}",),
-            work=float(TIMES),
+            as_if=(f"{NAME}={TRIED_BATCH_FACTOR}",),
+            work=float(TRIED_BATCH_FACTOR),
         )
 
 
@@ -139,7 +141,7 @@ def _besides(workload: Workload) -> str:
 def _twice(tensor: Any) -> Any:
     import torch
 
-    return torch.cat([tensor.detach()] * TIMES).requires_grad_(tensor.requires_grad)
+    return torch.cat([tensor.detach()] * TRIED_BATCH_FACTOR).requires_grad_(tensor.requires_grad)
 
 
 @contextmanager

@@ -9,10 +9,10 @@ needs.
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import place, said
 
 NAME = "lighter-hook"
@@ -23,7 +23,7 @@ if number % 100 == 0:  # after loss.backward(), in place of a hook
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """From nothing to the finding's stake."""
     if found.finding.code != "O14":
         return None

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.framework.way import SETTINGS, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import said
 
 NAME = "limit-threads"
@@ -41,7 +41,7 @@ loader = DataLoader(..., num_workers=2, worker_init_fn=one_thread)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """From nothing to the finding's stake."""
     finding = found.finding
     threads = evidence.profile.threads
@@ -60,16 +60,16 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return of_claim(evidence, found, how, assumes, least=0.0)
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """As many threads as processors; where there are no more than that, half of them."""
     import torch
 
     threads, room = torch.get_num_threads(), _processors()
     if threads == 1:
-        yield Unfit(NAME, "operations run on one thread already")
+        yield UnfitWay(NAME, "operations run on one thread already")
         return
     fewer = room if threads > room else max(threads // 2, 1)
-    yield Way(
+    yield TreatmentWay(
         name=NAME,
         treatment=NAME,
         apply=applying.entered(lambda _: _limited(fewer)),

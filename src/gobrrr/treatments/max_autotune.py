@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.analysis.replay.what_if import FIXED_NS
 from gobrrr.analysis.savings.effects import of_calls
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import changed_model
 
 NAME = "max-autotune"
@@ -29,16 +29,16 @@ CODE = """
 model = torch.compile(model, mode="max-autotune")  # max-autotune-no-cudagraphs where a graph can't be
 """
 ASSUMES = "high: products of a matrix and one vector become sums that reach the memory's bandwidth; low: no quicker"
-PRODUCTS = {"aten::mm": 0, "aten::bmm": 1}
+VECTOR_PRODUCTS = {"aten::mm": 0, "aten::bmm": 1}
 """Products that become sums, and how many batch dimensions precede their rows."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """None: no finding names it."""
     return None
 
 
-def unasked(evidence: Evidence) -> Plan | None:
+def unasked(evidence: Evidence) -> TreatmentPlan | None:
     """The time of memory-bound matrix-vector products beyond their floor; None without such products."""
     if not evidence.device.bytes_alone or not evidence.priced.groups:
         return None
@@ -49,12 +49,12 @@ def unasked(evidence: Evidence) -> Plan | None:
         return None
     most = evidence.calls.ns[calls] - least[calls]
     how = changed_model(evidence, 'torch.compile({}, mode="max-autotune")')
-    return Plan(how, ASSUMES, of_calls(evidence, calls, np.zeros_like(most), most, better=True))
+    return TreatmentPlan(how, ASSUMES, of_calls(evidence, calls, np.zeros_like(most), most, better=True))
 
 
-def _is_vector(group: Group) -> bool:
+def _is_vector(group: CallGroup) -> bool:
     """Whether a call is a memory-bound product of a matrix and one vector, or a batch of them."""
-    at, tensors, floor = PRODUCTS.get(group.call.name), group.call.tensors, group.floor
+    at, tensors, floor = VECTOR_PRODUCTS.get(group.call.name), group.call.tensors, group.floor
     if at is None or floor is None or floor.bound != "memory" or len(tensors) != 2:
         return False
     first, second = (tensor.shape for tensor in tensors)

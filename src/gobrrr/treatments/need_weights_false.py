@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import ATTENTION, Unfit, Way
+from gobrrr.treatments.framework.way import ATTENTION, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "need-weights-false"
@@ -31,7 +31,7 @@ y, _ = attention(..., need_weights=False)  # its other arguments stay as they ar
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The finding's stake."""
     finding = found.finding
     if finding.code != "M02" or NAME not in finding.treatments:
@@ -40,7 +40,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return of_claim(evidence, found, how, "nothing reads the weights that it returns")
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Passes need_weights=False to every nn.MultiheadAttention whose caller does not set it."""
     import torch
 
@@ -48,9 +48,9 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     asked = {id(part) for module in applying.modules_of(workload, quiet) for part in module.modules()}
     found = [module for module in applying.modules_of(workload, torch.nn.MultiheadAttention) if id(module) not in asked]
     if not found:
-        yield Unfit(NAME, applying.of_model(workload, "the model calls no nn.MultiheadAttention itself"))
+        yield UnfitWay(NAME, applying.of_model(workload, "the model calls no nn.MultiheadAttention itself"))
         return
-    yield Way(
+    yield TreatmentWay(
         name=NAME,
         treatment=NAME,
         apply=_apply,
@@ -71,13 +71,13 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         yield workload
 
 
-AT = 4
+NEED_WEIGHTS_POSITION = 4
 """The position of `need_weights` among the arguments of forward."""
 
 
 def _without(forward: Callable[..., Any]) -> Callable[..., Any]:
     def asked(*args: Any, **kwargs: Any) -> Any:
-        if len(args) <= AT:
+        if len(args) <= NEED_WEIGHTS_POSITION:
             kwargs.setdefault("need_weights", False)
         return forward(*args, **kwargs)
 

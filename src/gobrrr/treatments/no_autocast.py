@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.analysis.detect.copies import casts
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.autocasting import autocast_to, longer_in_float32
 from gobrrr.analysis.savings.effects import all_of, of_claim, without
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "no-autocast"
@@ -27,7 +27,7 @@ loss = loss_of(model(x), y)  # without torch.autocast around it
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """No conversions, and products in float32."""
     if found.finding.code not in ("C08", "M04") or autocast_to(evidence) is None:
         return None
@@ -37,4 +37,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     calls = casts(evidence)
     how = said("no torch.autocast around layers this small", where(found.finding))
     assumes = f"{units.a_step(len(calls) / evidence.steps.count, 'conversion')} vanish; low: float32 is slower"
-    return Plan(how, assumes, all_of(without(evidence, calls), longer_in_float32(evidence)))
+    return TreatmentPlan(how, assumes, all_of(without(evidence, calls), longer_in_float32(evidence)))

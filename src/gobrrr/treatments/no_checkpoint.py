@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.program import program_of
 from gobrrr.analysis.savings.effects import of_claim, sooner
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, reaching
-from gobrrr.treatments.framework.way import REMATERIALISATION, Unfit, Way
+from gobrrr.treatments.framework.way import REMATERIALISATION, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import after, line, model_of, said, where, written_at
 
 NAME = "no-checkpoint"
@@ -38,7 +38,7 @@ torch._functorch.config.activation_memory_budget = 0.5  # with torch.compile: sw
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The finding's stake; from nothing where the peak memory is not known."""
     finding = found.finding
     if finding.code != "R01":
@@ -61,16 +61,16 @@ FLAG = "gradient_checkpointing"
 """The attribute by which modules of transformers switch checkpointing on."""
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Switches off transformers' flags and distributed wrappers, and makes `checkpoint` call its function directly."""
     flagged = _flagged(workload)
     if not applying.trains(workload) and workload.step is None:
-        yield Unfit(NAME, f"{applying.NO_BACKWARD}: nothing is computed again")
+        yield UnfitWay(NAME, f"{applying.NO_BACKWARD}: nothing is computed again")
     elif not flagged and not any(_asks(code) for code in reaching.code_of(workload)) and not _wrapped(workload):
-        yield Unfit(NAME, "the step does not call torch.utils.checkpoint")
+        yield UnfitWay(NAME, "the step does not call torch.utils.checkpoint")
     else:
         code = "model.gradient_checkpointing_disable()" if flagged else CODE.strip().splitlines()[0]
-        yield Way(
+        yield TreatmentWay(
             name=NAME,
             treatment=NAME,
             apply=_apply,

@@ -6,10 +6,10 @@ together. The gradients are the same sums, added in another order.
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.micro_batches import micro_batches
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.reductions import reduced_once
 from gobrrr.treatments.framework.wording import line, model_of
 
@@ -23,7 +23,7 @@ optimizer.step()
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """Only the collectives of the last micro-batch are left."""
     if found.finding.code != "N02":
         return None
@@ -31,4 +31,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     around = line(f"with {model}.no_sync():", "around all micro-batches but the last")
     how = f"{around}\n    loss_fn({model}(x), y).backward()"
     effect = reduced_once(evidence, micro_batches(evidence))
-    return Plan(how, "the sums of all micro-batches are reduced once", effect, once=True)
+    return TreatmentPlan(how, "the sums of all micro-batches are reduced once", effect, once=True)

@@ -15,10 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from gobrrr.analysis.detect.slow_forms import claim_of, heavy
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import all_of, less_host, of_claim, spans_of
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import place, said
 
 NAME = "other-form"
@@ -30,7 +30,7 @@ GENERAL = "another form of the operation that holds the step"
 """Advice where no better form is known."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """From nothing to what the finding claims for operations in known slow forms."""
     finding = found.finding
     if finding.code != "C07":
@@ -44,7 +44,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     lines = dict.fromkeys(
         said(operation.form.better, place(operation.source)) for operation in slow if operation.form is not None
     )
-    part = Found(finding, claim_of(evidence, slow))
+    part = ClaimedFinding(finding, claim_of(evidence, slow))
     plan = of_claim(evidence, part, "\n".join(lines) or said(GENERAL), "low: the other form takes as long", least=0.0)
     pieces = [operation.rows for operation in slow if operation.idle and evidence.device.asynchronous]
     if plan.effect is None or not pieces:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import MODEL, Unfit, Way
+from gobrrr.treatments.framework.way import MODEL, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "pad-dimensions"
@@ -33,7 +33,7 @@ logits = head(x)[..., :vocabulary]
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The finding's stake."""
     finding = found.finding
     if finding.code != "C02":
@@ -42,26 +42,26 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return of_claim(evidence, found, said(HOW, where(finding)), assumes, better=True)
 
 
-WIDE, NARROW = 64, 8
+WIDE_MULTIPLE, NARROW_MULTIPLE = 64, 8
 """Multiples to which a dimension is padded: the wide one where that adds little, else the number of 16-bit elements in
 16 bytes."""
 
-LITTLE, MOST = 1.1, 1.25
+MOST_WIDE_GROWTH, MOST_NARROW_GROWTH = 1.1, 1.25
 """How many times as large a dimension may become with the wide and with the narrow multiple: the product grows by as
 much. Chosen, not measured."""
 
 
 def padded(size: int) -> int:
     """The padded size of a dimension; its own size where it is aligned, or where padding would add too much."""
-    if size % NARROW == 0:
+    if size % NARROW_MULTIPLE == 0:
         return size
-    wide, narrow = -(-size // WIDE) * WIDE, -(-size // NARROW) * NARROW
-    if wide <= LITTLE * size:
+    wide, narrow = -(-size // WIDE_MULTIPLE) * WIDE_MULTIPLE, -(-size // NARROW_MULTIPLE) * NARROW_MULTIPLE
+    if wide <= MOST_WIDE_GROWTH * size:
         return wide
-    return narrow if narrow <= MOST * size else size
+    return narrow if narrow <= MOST_NARROW_GROWTH * size else size
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Pads the operands of each nn.Linear and cuts the result to size: exact except for rounding.
 
     The weights themselves, tied ones too, stay as they are: they are padded in each product, and the trial measures
@@ -69,10 +69,10 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     """
     found = _odd(workload)
     if not found:
-        yield Unfit(NAME, applying.of_model(workload, "no nn.Linear has an odd dimension that is worth padding"))
+        yield UnfitWay(NAME, applying.of_model(workload, "no nn.Linear has an odd dimension that is worth padding"))
         return
     listed = [f"{name}: ({layer.in_features}, {layer.out_features})" for name, layer in found]
-    yield Way(
+    yield TreatmentWay(
         name=NAME,
         treatment=NAME,
         apply=_apply,

@@ -18,14 +18,14 @@ from dataclasses import replace
 from typing import Any
 
 from gobrrr import units
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.inputs import inward_copies, pageable_copies
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import prefetched
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, loading
-from gobrrr.treatments.framework.way import INPUT, Unfit, Way
+from gobrrr.treatments.framework.way import INPUT, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import changed_loader, said, where
 
 NAME = "prefetch-pinned"
@@ -36,7 +36,7 @@ batch = batch.to("cuda", non_blocking=True)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The copies at the link's speed, one step ahead; None without any."""
     if found.finding.code not in ("D01", "D02") or not evidence.device.own_memory:
         return None
@@ -50,17 +50,17 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     at = where(found.finding) if found.finding.code == "D02" else ""
     how = f"{loader}\n{said('non_blocking=True where the batch is copied to the device', at)}"
     assumes = f"{units.bytes_(moved)} a step across the host link; high: the copy overlaps with the step before"
-    return Plan(how, assumes, prefetched(evidence, copies), once=True)
+    return TreatmentPlan(how, assumes, prefetched(evidence, copies), once=True)
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Wraps the workload's loader: each batch is pinned and copied before the step asks for it."""
     if workload.loader is None:
-        yield Unfit(NAME, "the workload has no loader")
+        yield UnfitWay(NAME, "the workload has no loader")
     elif not applying.on_cuda(workload):
-        yield Unfit(NAME, "there is no device to copy to")
+        yield UnfitWay(NAME, "there is no device to copy to")
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME,
             treatment=NAME,
             apply=_apply,
@@ -80,5 +80,5 @@ def _apply(workload: Workload, kept: dict[str, Any]) -> Iterator[Workload]:
         if loading.plain(loader) and not getattr(loader, "pin_memory", False):
             loader = loading.rebuilt(loader, pin_memory=True)
         device = torch.device("cuda", torch.cuda.current_device())
-        kept.update(of=workload.loader, ahead=loading.Ahead(loader, device))
+        kept.update(of=workload.loader, ahead=loading.PrefetchedBatches(loader, device))
     yield replace(workload, loader=kept["ahead"])

@@ -13,12 +13,12 @@ Functions named `_foreach_` are not part of torch's stable interface.
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.host_loops import waits_within
 from gobrrr.analysis.host.waits import inner_waits
 from gobrrr.analysis.savings.effects import all_of, of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import as_one_turn, unread
 from gobrrr.treatments.framework.wording import place, said
 
@@ -31,7 +31,7 @@ values = torch.stack(norms).tolist()  # one read
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """A loop launches what one turn launches, and the host does not wait in it."""
     loops = [host_loop for host_loop in evidence.host_loops if host_loop.for_reading]
     if found.finding.code != "O02" or not loops:
@@ -42,6 +42,6 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if not evidence.device.asynchronous:
         return of_claim(evidence, found, how, assumes)
     waits = waits_within(evidence, inner_waits(evidence), loops)
-    return Plan(
+    return TreatmentPlan(
         how, assumes, all_of(unread(evidence, waits), *(as_one_turn(evidence, loop) for loop in loops)), once=True
     )

@@ -13,31 +13,31 @@ outputs: there `torch.compile` or a CUDA graph of the loop helps.
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.host_loops import share_of
 from gobrrr.analysis.savings.effects import all_of, of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import as_one_turn
 from gobrrr.treatments.framework.wording import place, said
 
 NAME = "recurrent-layer"
 NUMERICS = "rounding"
-LAYERS = {"lstm": "torch.nn.LSTM", "gru": "torch.nn.GRU", "rnn": "torch.nn.RNN"}
+LAYER_OF_CELL = {"lstm": "torch.nn.LSTM", "gru": "torch.nn.GRU", "rnn": "torch.nn.RNN"}
 """The layer for a cell, by a word in the cell's name."""
 CODE = """
 out, state = torch.nn.LSTM(inputs, hidden)(x)  # all timesteps of a recurrence in one call
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """A loop launches what one turn launches, and its kernels do the work of all turns."""
     loops = [host_loop for host_loop in evidence.host_loops if not host_loop.for_reading]
     of_cell = [loop for loop in loops if loop.loop.cell is not None]
     if found.finding.code != "O04" or not of_cell:
         return None
     layer = next(
-        (layer for word, layer in LAYERS.items() if word in (of_cell[0].loop.cell or "").lower()), "torch.nn.RNN"
+        (layer for word, layer in LAYER_OF_CELL.items() if word in (of_cell[0].loop.cell or "").lower()), "torch.nn.RNN"
     )
     at = place(of_cell[0].loop.source or evidence.source(of_cell[0].loop.row))
     how = said(f"one call of {layer} for all timesteps", at)
@@ -45,4 +45,4 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     if not evidence.device.asynchronous:
         share = share_of(loops, of_cell)
         return of_claim(evidence, found, how, assumes, least=share, most=share)
-    return Plan(how, assumes, all_of(*(as_one_turn(evidence, loop) for loop in of_cell)), once=True)
+    return TreatmentPlan(how, assumes, all_of(*(as_one_turn(evidence, loop) for loop in of_cell)), once=True)

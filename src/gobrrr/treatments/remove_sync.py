@@ -11,11 +11,11 @@ wait gains nothing.
 
 from __future__ import annotations
 
-from gobrrr.analysis.events.calls import Call, classify
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.events.calls import HostCall, classify
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.waits import inner_waits
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.analysis.savings.regions import unread
 from gobrrr.model.diagnosis import Finding
 from gobrrr.treatments.framework.wording import place, said
@@ -29,12 +29,12 @@ if step % 100 == 0:
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The host does not wait inside the step."""
     if found.finding.code != "O02":
         return None
     effect = unread(evidence, inner_waits(evidence))
-    return Plan(_how(found.finding), "the host has nothing else to wait for", effect, once=True)
+    return TreatmentPlan(_how(found.finding), "the host has nothing else to wait for", effect, once=True)
 
 
 def _how(finding: Finding) -> str:
@@ -44,9 +44,9 @@ def _how(finding: Finding) -> str:
         return said("keep on the device what the host waits for")
     at = place(where.source)
     call = classify([where.op])[0]
-    if call == Call.WAIT:
+    if call == HostCall.WAIT:
         return said(f"take {where.op} out of the step, or wait for an event of only what is needed", at)
-    if call == Call.COPY:
+    if call == HostCall.COPY:
         advice = "copy to pinned memory with non_blocking=True, and wait for an event when it is needed"
         return said(f"{where.op}: {advice}", at)
     return said(f"keep the result of {where.op} on the device", at)

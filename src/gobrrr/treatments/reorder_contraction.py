@@ -10,10 +10,10 @@ that the present order reaches, up to that share. The numbers differ by rounding
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "reorder-contraction"
@@ -25,18 +25,18 @@ g = x.T @ y  # for (x.unsqueeze(2) * y.unsqueeze(1)).sum(0)
 d = torch.cdist(a, b).square()  # for (a[:, None] - b[None]).pow(2).sum(-1)
 """
 
-FORMS = {
+CHEAPER_FORMS = {
     "aten::einsum": "two einsums in the cheaper order, or opt_einsum installed",
     "aten::sub": "torch.cdist(a, b), squared where squares are wanted: one matrix product",
 }
 """What to write in place of an operation that is not a chain of products."""
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The finding's stake."""
     finding = found.finding
     if finding.code != "C05":
         return None
     first = finding.where[0] if finding.where else None
-    how = said(FORMS.get((first and first.op) or "", "parentheses: A @ (B @ v)"), where(finding))
+    how = said(CHEAPER_FORMS.get((first and first.op) or "", "parentheses: A @ (B @ v)"), where(finding))
     return of_claim(evidence, found, how, "nothing else reads the product in between")

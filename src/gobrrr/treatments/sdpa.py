@@ -25,16 +25,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 from gobrrr import units
-from gobrrr.analysis.detect.flagged_masks import Flagged, flagged_masks
+from gobrrr.analysis.detect.flagged_masks import FlaggedMask, flagged_masks
 from gobrrr.analysis.detect.math_attention import heads_a_group, math_form
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.diagnosis import Diagnosis, Finding
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import ATTENTION, Unfit, Way
+from gobrrr.treatments.framework.way import ATTENTION, TreatmentWay, UnfitWay
 from gobrrr.treatments.framework.wording import line, place, where
 
 NAME = "sdpa"
@@ -45,7 +45,7 @@ y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """The step time that written scores cost, or that a mask costs which a flag could replace."""
     finding = found.finding
     if finding.code == "M12":
@@ -64,7 +64,7 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     return of_claim(evidence, found, how, "a fused kernel takes the mask and the head size")
 
 
-def _unmasked(mask: Flagged) -> str:
+def _unmasked(mask: FlaggedMask) -> str:
     """The call without its mask."""
     flag, why = ("", "hides nothing") if mask.share == 1.0 else (", is_causal=True", "hides what is_causal hides")
     code = f"y = torch.nn.functional.scaled_dot_product_attention(q, k, v{flag})"
@@ -85,20 +85,27 @@ MASKING = ("masked_fill", "where", "tril", "triu")
 """Words in the calls that mask scores."""
 
 
-def _masks(evidence: Evidence, found: Found) -> bool:
+def _masks(evidence: Evidence, found: ClaimedFinding) -> bool:
     """Whether the attention that was found leaves scores out."""
     calls = found.claim.unit[found.claim.unit < len(evidence.calls)]
     names = {evidence.group_of(call).call.name for call in calls.tolist()}
     return any(word in name for word in MASKING for name in names)
 
 
-FIRST = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
+FIRST_KERNELS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
 """The kernels that may be tried first, and torch's names for them."""
 
-TUNED = ("scaled_dot_product", "attention_forward", "attention_backward", "flash", "fmha", "efficient_attention")
+ATTENTION_CALL_WORDS = (
+    "scaled_dot_product",
+    "attention_forward",
+    "attention_backward",
+    "flash",
+    "fmha",
+    "efficient_attention",
+)
 """Words in the names of calls that choose between those kernels."""
 
-FLOAT32 = re.compile(r"\[[^\]]*\] float32")
+FLOAT32_OPERAND = re.compile(r"\[[^\]]*\] float32")
 """Matches the first operand of a call, as the table of operations shows it, where it is float32."""
 
 
@@ -111,7 +118,7 @@ WRITTEN_OUT = "the model has no switch for it: change attention that is written 
 """Why no switch is tried."""
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """The library's switch for attention that is written out, and the kernel that a call of the function tries first.
 
     For attention written out in the user's own source there is only advice: no switch changes it.
@@ -119,28 +126,28 @@ def ways(workload: Workload) -> Iterator[Way | Unfit]:
     configs = _written_out(workload)
     if configs:
         code = 'model.set_attn_implementation("sdpa")'
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=_switched(configs), code=code, numerics="rounding", rank=ATTENTION,
             as_if=(NAME,), conflicts=frozenset({"need-weights-false"}),
         )  # fmt: skip
     else:
-        yield Unfit(NAME, applying.of_model(workload, WRITTEN_OUT))
-    for name, kernel in FIRST.items():
+        yield UnfitWay(NAME, applying.of_model(workload, WRITTEN_OUT))
+    for name, kernel in FIRST_KERNELS.items():
         if not applying.on_cuda(workload):
-            yield Unfit(f"{NAME}:{name}-first", "on a CPU there is one fused kernel only")
+            yield UnfitWay(f"{NAME}:{name}-first", "on a CPU there is one fused kernel only")
         elif "set_priority" not in _signature():
-            yield Unfit(f"{NAME}:{name}-first", "this torch can't order the kernels")
+            yield UnfitWay(f"{NAME}:{name}-first", "this torch can't order the kernels")
         else:
-            order = [kernel, *(other for other in FIRST.values() if other != kernel), "MATH"]
+            order = [kernel, *(other for other in FIRST_KERNELS.values() if other != kernel), "MATH"]
             listed = ", ".join(f"SDPBackend.{backend}" for backend in order)
-            yield Way(
+            yield TreatmentWay(
                 name=f"{NAME}:{name}-first", treatment=NAME, apply=applying.entered(_ordering(order)),
                 code="from torch.nn.attention import SDPBackend, sdpa_kernel\n\n"
                 "# where the model is compiled: torch's cache does not know the kernel (pytorch issue 185449)\n"
                 "torch._functorch.config.enable_autograd_cache = False\n"
                 f"with sdpa_kernel([{listed}], set_priority=True):  # around your step\n    step(batch)",
                 numerics="rounding", rank=ATTENTION, worth=_worth(name, cudnn_first=_asks_cudnn_first()),
-                conflicts=frozenset(f"{NAME}:{other}-first" for other in FIRST if other != name),
+                conflicts=frozenset(f"{NAME}:{other}-first" for other in FIRST_KERNELS if other != name),
             )  # fmt: skip
 
 
@@ -189,19 +196,19 @@ def _worth(kernel: str, *, cudnn_first: bool = False) -> Any:
     float32. `cudnn_first`: torch prefers cuDNN's kernel on this device."""
 
     def worth(diagnosis: Diagnosis) -> str:
-        share = applying.share_of(diagnosis, *TUNED)
+        share = applying.share_of(diagnosis, *ATTENTION_CALL_WORDS)
         if share <= 0:
             return "no call of scaled_dot_product_attention in the step"
         if share < applying.WORTH_TRYING:
             return f"attention takes {units.percent(share)} of the device's time"
-        calls = [row for row in diagnosis.ops if any(word in row.op.lower() for word in TUNED)]
+        calls = [row for row in diagnosis.ops if any(word in row.op.lower() for word in ATTENTION_CALL_WORDS)]
         if calls and all(f"{kernel}_attention" in call.op for call in calls):
             return "its calls run on that kernel already"
         if cudnn_first and calls and all("cudnn_attention" in call.op for call in calls):
             return (
                 "its calls run on cuDNN's kernel, which torch prefers here for its speed (pytorch.org/blog/pytorch2-5)"
             )
-        if kernel != "efficient" and calls and all(FLOAT32.match(call.shapes or "") for call in calls):
+        if kernel != "efficient" and calls and all(FLOAT32_OPERAND.match(call.shapes or "") for call in calls):
             return "its calls are in float32, which that kernel does not take"
         return ""
 

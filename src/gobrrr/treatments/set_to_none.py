@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying, reaching
-from gobrrr.treatments.framework.way import OPTIMIZER, Unfit, Way
+from gobrrr.treatments.framework.way import OPTIMIZER, TreatmentWay, UnfitWay
 
 NAME = "set-to-none"
 NUMERICS = "none"
@@ -31,19 +31,19 @@ optimizer.zero_grad(set_to_none=True)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """None: no finding is about zeroing."""
     return None
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """Replaces `zero_grad` of the optimizer and the model, where the step asks for zeros."""
     if workload.optimizer is None and applying.module_of(workload) is None:
-        yield Unfit(NAME, "neither the step's nn.Module nor its optimizer is known: a gobrrr.Workload names them")
+        yield UnfitWay(NAME, "neither the step's nn.Module nor its optimizer is known: a gobrrr.Workload names them")
     elif not any("zero_grad" in code.co_names and _zeros(code) for code in reaching.code_of(workload)):
-        yield Unfit(NAME, "the step does not ask for zeros, and None is the default")
+        yield UnfitWay(NAME, "the step does not ask for zeros, and None is the default")
     else:
-        yield Way(
+        yield TreatmentWay(
             name=NAME, treatment=NAME, apply=_apply, code=CODE.strip(), numerics="none", rank=OPTIMIZER, worth=_worth
         )  # fmt: skip
 

@@ -10,12 +10,12 @@ shapes that are new to oneDNN in each step, the additional work on padding is no
 
 from __future__ import annotations
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.new_shapes import new_shapes
 from gobrrr.analysis.host.program import program_of
 from gobrrr.analysis.savings.effects import of_claim
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.wording import said, where
 
 NAME = "static-shapes"
@@ -28,7 +28,7 @@ step = torch.compile(step)
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """From nothing to the finding's stake."""
     finding = found.finding
     if finding.code != "O05":

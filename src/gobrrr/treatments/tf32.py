@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.savings.effects import all_of, of_calls
 from gobrrr.analysis.savings.elsewhere import in_type
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import SETTINGS, Unfit, Way
+from gobrrr.treatments.framework.way import SETTINGS, TreatmentWay, UnfitWay
 
 NAME = "tf32"
 NUMERICS = "rounding"
@@ -33,7 +33,7 @@ torch.backends.cudnn.allow_tf32 = True  # convolutions; the default
 """
 
 
-def predict(evidence: Evidence, found: Found) -> Plan | None:
+def predict(evidence: Evidence, found: ClaimedFinding) -> TreatmentPlan | None:
     """From the low end of the finding, which is TF32, half-way to its high end."""
     if found.finding.code not in ("C01", "C03") or not evidence.device.tensor_cores:
         return None
@@ -44,27 +44,27 @@ def predict(evidence: Evidence, found: Found) -> Plan | None:
     claim = found.claim
     shorter = of_calls(evidence, claim.unit, claim.low, claim.low + (claim.ns - claim.low) / 2, better=True)
     typed = in_type(evidence, "tf32")
-    return Plan(how, assumes, all_of(lambda _: typed, shorter))
+    return TreatmentPlan(how, assumes, all_of(lambda _: typed, shorter))
 
 
 AMPERE = 8
 """The first compute capability with TF32 tensor cores."""
 
 
-def ways(workload: Workload) -> Iterator[Way | Unfit]:
+def ways(workload: Workload) -> Iterator[TreatmentWay | UnfitWay]:
     """The switches for matmuls and convolutions, in the interface that the program uses."""
     if not applying.on_cuda(workload):
-        yield Unfit(NAME, "TF32 needs a CUDA device")
+        yield UnfitWay(NAME, "TF32 needs a CUDA device")
         return
     import torch
 
     if torch.cuda.get_device_capability()[0] < AMPERE:
-        yield Unfit(NAME, "this device has no TF32")
+        yield UnfitWay(NAME, "this device has no TF32")
     elif _on():
-        yield Unfit(NAME, "float32 matmuls run in TF32 already")
+        yield UnfitWay(NAME, "float32 matmuls run in TF32 already")
     else:
         code = CODE if _legacy() else 'torch.backends.cuda.matmul.fp32_precision = "tf32"'
-        yield Way(
+        yield TreatmentWay(
             name=NAME,
             treatment=NAME,
             apply=applying.entered(lambda _: switched()),

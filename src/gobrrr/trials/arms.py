@@ -11,10 +11,10 @@ from typing import Any
 from gobrrr.model.workload import Workload
 from gobrrr.observe.targets import Batches, step_of
 from gobrrr.treatments.framework.applying import forward
-from gobrrr.treatments.framework.way import Way, error_line
+from gobrrr.treatments.framework.way import TreatmentWay, error_line
 
 
-class Unrestored(Exception):
+class NotRestored(Exception):
     """Leaving a way failed: the workload may be changed."""
 
 
@@ -30,7 +30,7 @@ class Entered:
 class Arm:
     """A workload with ways applied to it, the smallest rank innermost."""
 
-    def __init__(self, workload: Workload, ways: Sequence[Way]) -> None:
+    def __init__(self, workload: Workload, ways: Sequence[TreatmentWay]) -> None:
         self.workload = workload
         self.ways = tuple(sorted(ways, key=lambda way: way.rank))
         self.name = " + ".join(way.name for way in self.ways) or "as it is"
@@ -44,7 +44,7 @@ class Arm:
         `fresh`: the loader starts again, and continues at its old place the next time. Raises what a way raises, and
         Unrestored where a way can't be undone.
         """
-        stack: list[tuple[Way, AbstractContextManager[Workload]]] = []
+        stack: list[tuple[TreatmentWay, AbstractContextManager[Workload]]] = []
         layers = [self.workload]
         try:
             for way in self.ways:
@@ -71,10 +71,10 @@ class Arm:
         return found
 
 
-def _leave(stack: list[tuple[Way, AbstractContextManager[Workload]]]) -> None:
+def _leave(stack: list[tuple[TreatmentWay, AbstractContextManager[Workload]]]) -> None:
     """Leave all ways, the last one first, even if one fails; raises the first failure at the end."""
     caught = sys.exc_info()
-    failed: tuple[Way, BaseException] | None = None
+    failed: tuple[TreatmentWay, BaseException] | None = None
     while stack:
         way, context = stack.pop()
         try:
@@ -87,7 +87,7 @@ def _leave(stack: list[tuple[Way, AbstractContextManager[Workload]]]) -> None:
     way, cause = failed
     if not isinstance(cause, Exception):
         raise cause
-    raise Unrestored(f"{way.name} could not be undone: {error_line(cause)}") from cause
+    raise NotRestored(f"{way.name} could not be undone: {error_line(cause)}") from cause
 
 
 def ahead(loader: Any) -> int:

@@ -22,13 +22,13 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.live.state.snapshot import snapshot
 from gobrrr.observe.targets import check_arguments, find_callable
-from gobrrr.treatments.framework.way import Unapplied, Way
+from gobrrr.treatments.framework.way import NotApplicable, TreatmentWay
 from gobrrr.trials.arms import Arm
 from gobrrr.trials.candidate import Candidate
 from gobrrr.trials.candidates import (
     Basis,
-    Looked,
     Predictor,
+    StepOverview,
     advice_of,
     candidates_of,
     hides,
@@ -38,8 +38,8 @@ from gobrrr.trials.candidates import (
 )
 from gobrrr.trials.completing import completed
 from gobrrr.trials.fingerprint import fingerprint
-from gobrrr.trials.looking import PROFILED_S, WINDOW_S, Looking
-from gobrrr.trials.pace import Allowed, Stages
+from gobrrr.trials.looking import PROFILED_S, WINDOW_S, DiagnosisProgress
+from gobrrr.trials.pace import Stages, TrialTime
 from gobrrr.trials.search import TOGETHER
 from gobrrr.trials.trial import run_trial
 
@@ -49,13 +49,13 @@ NOT_PUT_BACK = (
     "changed was not put back"
 )
 UNMEASURED = (
-    f"this CPU's peak speed is not known, and the budget is too short for the {live.QUICK_S:.0f} s that measuring it "
-    "takes: gobrrr machine measures it once, and makes the predictions better"
+    f"this CPU's peak speed is not known, and the budget is too short for the {live.CALIBRATION_LIMIT_S:.0f} s that "
+    "measuring it takes: gobrrr machine measures it once, and makes the predictions better"
 )
 FORWARD_ALONE = "an optimizer without loss or step is not used: only the forward pass was treated"
 
 
-class Here:
+class LocalRunner:
     """Runs the steps in this process. `alone`: the process runs nothing else, and can be replaced by a new one.
 
     `clock` returns ns.
@@ -81,14 +81,14 @@ class Here:
         self._seen: Diagnosis | None = None
         self._notes: list[str] = found
 
-    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
+    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> StepOverview:
         """Diagnose the step with the kept ways, and restore the workload. Exceptions of the step pass through.
 
         With less time it observes fewer steps. Raises UsageError where the time is too short.
         """
         begin = self._clock()
-        once_s = live.QUICK_S if not on_gpu() and not live.is_measured() else 0.0
-        looking = Looking(
+        once_s = live.CALIBRATION_LIMIT_S if not on_gpu() and not live.is_measured() else 0.0
+        looking = DiagnosisProgress(
             self._stages, within_s, spent_s, first=not kept, once_s=once_s, clock=lambda: self._clock() / 1e9
         )
         ways = list(self._ways.values())
@@ -109,7 +109,7 @@ class Here:
         notes = [*notes, *self._notes]
         if self._versions is None:
             self._versions = _versions(examined.diagnosis.version)
-        return Looked(
+        return StepOverview(
             diagnosis=examined.diagnosis,
             step_ns=step_of(examined.diagnosis),
             candidates=tuple(found),
@@ -123,7 +123,7 @@ class Here:
             once_s=once_s if UNMEASURED in self._notes else 0.0,
         )
 
-    def _examined(self, kept: Sequence[str], looking: Looking) -> pipeline.Examined:
+    def _examined(self, kept: Sequence[str], looking: DiagnosisProgress) -> pipeline.Examined:
         """Run, profile and examine the step with the kept ways."""
         arm = Arm(self._workload, self._named(kept))
         before = snapshot(self._workload)
@@ -145,7 +145,7 @@ class Here:
             self._stages("predicting", 0, 1)
         return pipeline.examine(profile)
 
-    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: TrialTime, instead_of: str = "") -> TrialRecord:
         """One trial of a way, or of several at once, on top of the kept ways or in place of one of them.
 
         A candidate that leaves a way out is tried in place of that way.
@@ -175,31 +175,31 @@ class Here:
             record, step_ns=step, replayed_expected_ns=expected, replayed_saving_ns=(low, high)
         )  # fmt: skip
 
-    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
+    def together(self, kept: Sequence[str], allowed: TrialTime) -> TrialRecord:
         """One trial of all kept ways at once, against the step as it was."""
         whole = stacked(self._named(kept))
         return run_trial(self._workload, (), whole, allowed=allowed, progress=self._stages, clock=self._clock)
 
-    def _way_of(self, candidate: Candidate) -> Way:
+    def _way_of(self, candidate: Candidate) -> TreatmentWay:
         if candidate.leaves_out:
             return nothing(candidate.way)
         if candidate.members:
             return dataclasses.replace(stacked(self._named(candidate.members)), name=candidate.way)
         return self._ways[candidate.way]
 
-    def _named(self, names: Sequence[str]) -> list[Way]:
+    def _named(self, names: Sequence[str]) -> list[TreatmentWay]:
         return [self._ways[name] for name in names]
 
 
-def _windows(looking: Looking) -> Any:
-    """Options for how many steps are observed: few where steps are slow."""
-    from gobrrr.observe.live.watcher import Options
+def _windows(looking: DiagnosisProgress) -> Any:
+    """WatchOptions for how many steps are observed: few where steps are slow."""
+    from gobrrr.observe.live.options import WatchOptions
 
-    most = min(Options.most_warmup_s, looking.warmup_s)
-    return Options(most_warmup_s=most, window_s=WINDOW_S, profiled_s=PROFILED_S)
+    most = min(WatchOptions.most_warmup_s, looking.warmup_s)
+    return WatchOptions(most_warmup_s=most, window_s=WINDOW_S, profiled_s=PROFILED_S)
 
 
-def stacked(ways: Sequence[Way]) -> Way:
+def stacked(ways: Sequence[TreatmentWay]) -> TreatmentWay:
     """Several ways as a single one."""
     inwards = sorted(ways, key=lambda way: way.rank)
 
@@ -209,13 +209,13 @@ def stacked(ways: Sequence[Way]) -> Way:
             for way in inwards:
                 try:
                     workload = stack.enter_context(way.apply(workload, kept.setdefault(way.name, {})))
-                except Unapplied as error:
+                except NotApplicable as error:
                     error.way = error.way or way.name
                     raise
             yield workload
 
     worst = max((way.numerics for way in ways), key=("none", "rounding", "statistics").index)
-    return Way(
+    return TreatmentWay(
         name=TOGETHER,
         treatment=TOGETHER,
         apply=apply,
@@ -227,9 +227,9 @@ def stacked(ways: Sequence[Way]) -> Way:
     )
 
 
-def nothing(name: str) -> Way:
+def nothing(name: str) -> TreatmentWay:
     """A way that changes nothing, tried in place of a way that is left out."""
-    return Way(
+    return TreatmentWay(
         name=name, treatment=name, apply=lambda workload, kept: nullcontext(workload), code="", numerics="rounding",
         rank=0,
     )  # fmt: skip

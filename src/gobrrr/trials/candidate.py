@@ -6,7 +6,7 @@ import msgspec
 
 from gobrrr.treatments.framework.together import Saving
 
-LEAST_SHARE = 0.02
+LEAST_SAVING_SHARE = 0.02
 """A way that is predicted to save a smaller share of the step is neither tried nor put into a set, and a prediction
 that grows by less changes nothing. Chosen, not measured."""
 

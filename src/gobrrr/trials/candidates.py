@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import msgspec
 
-from gobrrr.analysis.replay.predictive import BATCH, Replayed, predicted
+from gobrrr.analysis.replay.predictive import BATCH_MECHANISM, ReplayedSaving, predicted
 from gobrrr.doors import pipeline
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.model.diagnosis import Diagnosis, Finding, Prescription
 from gobrrr.model.treated import Advised, Untried, Versions
 from gobrrr.model.workload import Workload
@@ -22,14 +22,14 @@ from gobrrr.treatments.framework.base import Treatment, catalogue
 from gobrrr.treatments.framework.reaching import in_its_words
 from gobrrr.treatments.framework.seats import seats
 from gobrrr.treatments.framework.together import Combiner, Saving
-from gobrrr.treatments.framework.way import Unfit, Way, error_line
+from gobrrr.treatments.framework.way import TreatmentWay, UnfitWay, error_line
 from gobrrr.trials.candidate import Candidate
 from gobrrr.trials.sets import best_sets
 
 NOTHING_CHANGED = "it changes nothing that was found in this step"
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
+class StepOverview(msgspec.Struct, frozen=True, kw_only=True):
     """The diagnosis of a step with the kept ways, and what could be tried next. `step_ns` None: not known.
 
     `sets`: candidates of several ways each, the best first. `seconds`: the time that looking took, without what is
@@ -49,27 +49,29 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     once_s: float = 0.0
 
 
-def ways_of(workload: Workload, treatments: Iterable[Treatment] | None = None) -> tuple[list[Way], list[Unfit]]:
+def ways_of(
+    workload: Workload, treatments: Iterable[Treatment] | None = None
+) -> tuple[list[TreatmentWay], list[UnfitWay]]:
     """All ways of all treatments: those that fit a workload, and the others with the reason."""
-    fit: list[Way] = []
-    unfit: list[Unfit] = []
+    fit: list[TreatmentWay] = []
+    unfit: list[UnfitWay] = []
     for treatment in catalogue() if treatments is None else treatments:
         if treatment.ways is None:
             continue
         try:
             found = list(treatment.ways(workload))
         except Exception as error:  # one treatment that fails must not end the others
-            unfit.append(Unfit(treatment.name, f"gobrrr could not check it on this workload: {error_line(error)}"))
+            unfit.append(UnfitWay(treatment.name, f"gobrrr could not check it on this workload: {error_line(error)}"))
             continue
-        fit += [replace(way, code=in_its_words(workload, way.code)) for way in found if isinstance(way, Way)]
-        unfit += [way for way in found if isinstance(way, Unfit)]
+        fit += [replace(way, code=in_its_words(workload, way.code)) for way in found if isinstance(way, TreatmentWay)]
+        unfit += [way for way in found if isinstance(way, UnfitWay)]
     return fit, unfit
 
 
 def candidates_of(
     examined: pipeline.Examined,
-    ways: Sequence[Way],
-    kept: Sequence[Way] = (),
+    ways: Sequence[TreatmentWay],
+    kept: Sequence[TreatmentWay] = (),
     basis: Basis | None = None,
     seen: Diagnosis | None = None,
     predictor: Predictor | None = None,
@@ -87,7 +89,7 @@ def candidates_of(
     step = step_of(examined.diagnosis)
     candidates, other = [], False
     for way in ways:
-        shown = basis is None or not hidden or set(way.as_if) <= BESIDE
+        shown = basis is None or not hidden or set(way.as_if) <= OUTSIDE_GRAPH
         found = predictor.saving(way.as_if, way.work) if shown else None
         if found is None and basis is not None and way.as_if and step is not None:
             found = basis.beyond(kept, way, step)
@@ -107,7 +109,7 @@ def _telling(as_if: Sequence[str], *predictors: Predictor) -> tuple[str, ...]:
     )
 
 
-BESIDE = frozenset({"fused-optimizer", "foreach", "dataloader-workers", "prefetch-pinned"})
+OUTSIDE_GRAPH = frozenset({"fused-optimizer", "foreach", "dataloader-workers", "prefetch-pinned"})
 """Treatments of parts that stay outside a graph of the model: the step with the graph still shows these parts, and
 predicts them better than the step as it was."""
 
@@ -117,7 +119,7 @@ FROM_BASIS = (
 )
 
 
-def hides(way: Way) -> bool:
+def hides(way: TreatmentWay) -> bool:
     """Whether a way hides the step's operations from a profile, because a graph launches them."""
     return any(word_of(name) == "cuda-graph" for name in way.as_if)
 
@@ -126,12 +128,12 @@ class Basis:
     """The step as it was, from which ways are predicted on top of other ways."""
 
     def __init__(
-        self, examined: pipeline.Examined, ways: Sequence[Way], predictor: Predictor | None = None
+        self, examined: pipeline.Examined, ways: Sequence[TreatmentWay], predictor: Predictor | None = None
     ) -> None:  # fmt: skip
         self.predictor = predictor or predictor_of(examined, ways)
         self._step = step_of(examined.diagnosis)
 
-    def beyond(self, kept: Sequence[Way], way: Way, step_ns: float) -> Saving | None:
+    def beyond(self, kept: Sequence[TreatmentWay], way: TreatmentWay, step_ns: float) -> Saving | None:
         """What a way adds to the kept ways, for a step that takes `step_ns` with them; None where nothing is known of
         it. In place of another way of its treatment it adds what it saves beyond that way."""
         others = [kept_way for kept_way in kept if kept_way.treatment != way.treatment]
@@ -144,7 +146,7 @@ class Basis:
         added = [(end - other) / (1.0 - other) for end, other in ends if other < 1.0]
         most = 1.0 if before is None else (both.touched - before.expected) / (1.0 - before.expected)
         low, high = min(added), max(added)
-        touched = min(max(most, high, 0.0), own.touched if own.mechanism == BATCH else 1.0)
+        touched = min(max(most, high, 0.0), own.touched if own.mechanism == BATCH_MECHANISM else 1.0)
         saving = predicted(replace(own, expected=added[0], low=low, high=high, touched=touched))
         return step_ns * saving[0], step_ns * saving[1], step_ns * saving[2]
 
@@ -154,12 +156,12 @@ class Basis:
             return []
         return best_sets(candidates, self.predictor.saving, self._step)
 
-    def _replayed(self, ways: Sequence[Way]) -> Replayed | None:
+    def _replayed(self, ways: Sequence[TreatmentWay]) -> ReplayedSaving | None:
         """The replay's own prediction; None where these ways change nothing in it."""
         return self.predictor.replayed(list(dict.fromkeys(name for way in ways for name in way.as_if)))
 
 
-def _candidate(way: Way, as_if: tuple[str, ...], found: Saving | None, diagnosis: Diagnosis) -> Candidate:
+def _candidate(way: TreatmentWay, as_if: tuple[str, ...], found: Saving | None, diagnosis: Diagnosis) -> Candidate:
     common = Candidate(
         way=way.name, treatment=way.treatment, code=way.code, rank=way.rank, as_if=as_if,
         conflicts=tuple(sorted(way.conflicts)), fresh=way.fresh, compiles=way.compiles, slow=way.slow,
@@ -178,7 +180,7 @@ class _Replayed:
     """Predictions by replaying the step's graph with the plans of treatments."""
 
     def __init__(self, examined: pipeline.Examined, names: Iterable[str]) -> None:
-        self._parts = Parts()
+        self._parts = GuardedParts()
         treatments = {treatment.name for treatment in catalogue()}
         planned = seats(examined.ranks[:1], [name for name in names if word_of(name) in treatments], self._parts)
         self._combiner = Combiner(planned, examined.diagnosis.unprofiled_wall_ns)
@@ -203,12 +205,12 @@ class _Replayed:
             self._known[planned] = self._parts.make(" + ".join(applied), lambda: self._combiner.foretold(applied), None)
         return self._known[planned]
 
-    def replayed(self, names: Sequence[str], step_ns: float | None = None) -> Replayed | None:
+    def replayed(self, names: Sequence[str], step_ns: float | None = None) -> ReplayedSaving | None:
         """The replay's own prediction, without fitted corrections; None as for `saving`. `step_ns`: the step's time
         now, where the host's speed has changed since the diagnosis."""
         applied = [name for name in names if self.has(name)]
 
-        def made() -> Replayed:
+        def made() -> ReplayedSaving:
             now = self._combiner if step_ns is None else self._combiner.of_step(step_ns)
             return now.replayed(applied)
 
@@ -247,7 +249,7 @@ class _Prescribed:
 Predictor = _Replayed | _Prescribed
 
 
-def predictor_of(examined: pipeline.Examined, ways: Sequence[Way]) -> Predictor:
+def predictor_of(examined: pipeline.Examined, ways: Sequence[TreatmentWay]) -> Predictor:
     """The predictor of an examined step."""
     evidence = examined.evidence
     if evidence is None or not evidence.replayable:
@@ -260,7 +262,7 @@ def step_of(diagnosis: Diagnosis) -> float | None:
     return diagnosis.unprofiled_wall_ns.value or diagnosis.wall_ns
 
 
-def advice_of(diagnosis: Diagnosis, ways: Sequence[Way]) -> list[Advised]:
+def advice_of(diagnosis: Diagnosis, ways: Sequence[TreatmentWay]) -> list[Advised]:
     """The prescriptions that no way can apply here: changes to the user's own source."""
     can = {way.treatment for way in ways}
     codes = {treatment.name: treatment.code_to_paste for treatment in catalogue()}

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 from gobrrr import units
 from gobrrr.model.treated import TrialRecord
-from gobrrr.treatments.framework.together import ALTERNATIVES
+from gobrrr.treatments.framework.rank_plans import ALTERNATIVES
 from gobrrr.trials import sets
-from gobrrr.trials.candidate import LEAST_SHARE, Candidate
-from gobrrr.trials.candidates import Looked
+from gobrrr.trials.candidate import LEAST_SAVING_SHARE, Candidate
+from gobrrr.trials.candidates import StepOverview
 from gobrrr.trials.ledger import Ledger, calibrated
 
-BUDGET_S = 300.0
+SEARCH_BUDGET_S = 300.0
 """The budget of a search, in seconds, unless the user sets one. Chosen."""
-SECONDS_SHARE, SECONDS_STEPS, SECONDS = 0.1, 100, (4.0, 30.0)
+SECONDS_SHARE, SECONDS_STEPS, TRIAL_SECONDS_BOUNDS = 0.1, 100, (4.0, 30.0)
 """The time for one trial's timing: a share of the budget, or the time of so many steps, within these bounds in seconds.
 Chosen, not measured."""
-LEAST_STEPS = 40
+LEAST_TRIAL_STEPS = 40
 """A trial of a slow step gets the time of so many steps: with fewer the rounds can't decide."""
 
 NOT_NAMED = "left out by --only"
@@ -27,13 +27,13 @@ NOT_NAMED = "left out by --only"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class SearchOptions:
     """The user's options. `only` and `without` name ways or treatments; `seconds` None: by the budget.
 
     `limit_s`: seconds of silence after which a trial is ended; None: the default of the process that runs it.
     """
 
-    budget_s: float = BUDGET_S
+    budget_s: float = SEARCH_BUDGET_S
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     again: bool = False
@@ -44,8 +44,10 @@ class Options:
     def trial_s(self, step_ns: float | None) -> float:
         """The seconds for one trial's timing, for a step of `step_ns`."""
         step = (step_ns or 0.0) / 1e9
-        most = max(SECONDS[1], LEAST_STEPS * step)
-        return self.seconds or min(max(SECONDS_SHARE * self.budget_s, SECONDS_STEPS * step, SECONDS[0]), most)
+        most = max(TRIAL_SECONDS_BOUNDS[1], LEAST_TRIAL_STEPS * step)
+        return self.seconds or min(
+            max(SECONDS_SHARE * self.budget_s, SECONDS_STEPS * step, TRIAL_SECONDS_BOUNDS[0]), most
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialOutcome:
     """A trial of this run, or of the ledger in its place, with this run's prediction in ns of `step`."""
 
     record: TrialRecord
@@ -69,7 +71,7 @@ class Tried:
 
 
 @dataclass
-class Found:
+class SearchState:
     """What a search has found so far; complete at any moment.
 
     `measured`: the step as it was and with all kept ways, ns per unit of work, each timed in turns with another arm;
@@ -79,8 +81,8 @@ class Found:
     room for none.
     """
 
-    before: Looked
-    looked: Looked
+    before: StepOverview
+    looked: StepOverview
     kept: list[Candidate] = field(default_factory=list)
     trials: list[TrialRecord] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
@@ -112,9 +114,9 @@ def ratio(record: TrialRecord) -> float:
 class Chooser:
     """Chooses the next way from what a search has found so far."""
 
-    def __init__(self, found: Found, options: Options, ledger: Ledger | None) -> None:
+    def __init__(self, found: SearchState, options: SearchOptions, ledger: Ledger | None) -> None:
         self._found, self._options, self._ledger = found, options, ledger
-        self._refused: dict[str, Tried] = {}
+        self._refused: dict[str, TrialOutcome] = {}
         self._unapplied: dict[str, str] = {}
         self._taken: set[tuple[frozenset[str], str]] = set()
         self._parts: list[Candidate] = []
@@ -124,7 +126,7 @@ class Chooser:
         """Note that a way is tried now: on top of the same kept ways it is not tried again."""
         self._taken.add((frozenset(self.base(choice)), choice.candidate.way))
 
-    def refuse(self, way: str, tried: Tried) -> None:
+    def refuse(self, way: str, tried: TrialOutcome) -> None:
         """Note a way that was tried and is not kept."""
         self._refused[way] = tried
 
@@ -207,7 +209,7 @@ class Chooser:
             return f"nothing that --only names can be tried here{': ' if whys else ''}{whys}"
         if only:
             return "everything that --only names was tried or can't be"
-        return f"nothing is left that is predicted to save {units.percent(LEAST_SHARE)} of the step"
+        return f"nothing is left that is predicted to save {units.percent(LEAST_SAVING_SHARE)} of the step"
 
     def choice(self, candidate: Candidate, step_ns: float | None = None) -> Choice:
         """A way with its prediction, calibrated by the ledger's errors. `step_ns`: the step's time that the prediction
@@ -235,7 +237,7 @@ class Chooser:
 
     @property
     def _least(self) -> float:
-        return LEAST_SHARE * (self._found.looked.step_ns or 0.0)
+        return LEAST_SAVING_SHARE * (self._found.looked.step_ns or 0.0)
 
     def _why_not(self, choice: Choice) -> str:
         """Why a way is not tried now; "" where it can be."""
@@ -268,7 +270,7 @@ class Chooser:
         if not before.step or not step:
             return "was tried"
         grown = choice.expected / step - before.expected / before.step
-        return "" if grown > LEAST_SHARE and not choice.instead_of else "was tried"
+        return "" if grown > LEAST_SAVING_SHARE and not choice.instead_of else "was tried"
 
     def _conflict(self, candidate: Candidate, instead_of: str) -> str:
         """The kept way that this one can't be combined with; "" for none."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gobrrr.trials.pace import Stages
 
 
-SHOWN, MOST_SHOWN = 40, 4
+MOST_ARGUMENT_CHARACTERS, MOST_ARGUMENT_ITEMS = 40, 4
 """Characters of a wrong argument, and items of a list, that an error message shows at most."""
 
 
@@ -49,13 +49,13 @@ def treat(
     `limit`: seconds of silence after which a trial is ended. An interrupt ends the search and returns what is known so
     far. Raises UsageError or InputError where there is nothing to treat.
     """
-    from gobrrr.trials.choosing import Options
+    from gobrrr.trials.choosing import SearchOptions
     from gobrrr.trials.treat import treat as run
 
     for name, value in (("budget", budget), ("limit", limit)):
         if value is not None or name == "budget":
             _check_seconds(name, value)
-    options = Options(
+    options = SearchOptions(
         budget_s=budget, only=_listed("only", only), without=_listed("without", without), again=again, dry_run=dry_run,
     )  # fmt: skip
     where = _folder("ledger", ledger)
@@ -86,12 +86,12 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        more = ", ..." if len(value) > MOST_SHOWN else ""
-        return f"[{', '.join(map(_shown, value[:MOST_SHOWN]))}{more}]"
+        more = ", ..." if len(value) > MOST_ARGUMENT_ITEMS else ""
+        return f"[{', '.join(map(_shown, value[:MOST_ARGUMENT_ITEMS]))}{more}]"
     text = plain_text(value)
     if text is None:
         return f"an object of type {type(value).__name__}"
-    return repr(text[:SHOWN]) if isinstance(value, str) else text[:SHOWN]
+    return repr(text[:MOST_ARGUMENT_CHARACTERS]) if isinstance(value, str) else text[:MOST_ARGUMENT_CHARACTERS]
 
 
 def _folder(name: str, value: Any) -> Path | None:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from gobrrr import units
 from gobrrr.analysis.answer import caveats
 from gobrrr.model.treated import TrialRecord
-from gobrrr.trials.choosing import Found
+from gobrrr.trials.choosing import SearchState
 
-DRIFT = 0.1
+MOST_STEP_DRIFT = 0.1
 """A larger difference between the step's time in a trial and as diagnosed, as a share of it, is reported. Chosen."""
 
 
-def of_treatment(found: Found) -> tuple[str, ...]:
+def of_treatment(found: SearchState) -> tuple[str, ...]:
     """The caveats of the first diagnosis, then those of the trials of this run."""
     return (*found.before.diagnosis.caveats, *_of_trials(found), *_drifted(found))
 
 
-def _run(found: Found) -> list[TrialRecord]:
+def _run(found: SearchState) -> list[TrialRecord]:
     """The trials that were timed in this run."""
     whole = [found.together] if found.together is not None else []
     return [trial for trial in (*found.trials, *whole) if trial.timing is not None and not trial.from_ledger]
 
 
-def _of_trials(found: Found) -> list[str]:
+def _of_trials(found: SearchState) -> list[str]:
     """That other processes used the processors while trials were timed."""
     timed = _run(found)
     busy = [trial for trial in timed if trial.disturbed]
@@ -39,7 +39,7 @@ def _of_trials(found: Found) -> list[str]:
     ]
 
 
-def _drifted(found: Found) -> list[str]:
+def _drifted(found: SearchState) -> list[str]:
     """That the step's time in a trial differs from its time as diagnosed."""
     run = _run(found)
     pairs = [
@@ -47,7 +47,7 @@ def _drifted(found: Found) -> list[str]:
     ]
     if found.before.step_ns is not None and found.measured is not None:
         pairs.append((found.before.step_ns, found.measured[0]))
-    apart = [pair for pair in pairs if abs(pair[1] - pair[0]) > DRIFT * pair[0]]
+    apart = [pair for pair in pairs if abs(pair[1] - pair[0]) > MOST_STEP_DRIFT * pair[0]]
     if not apart:
         return []
     diagnosed, timed = max(apart, key=lambda pair: max(pair) / min(pair))
@@ -62,7 +62,7 @@ def _drifted(found: Found) -> list[str]:
     ]
 
 
-def _why(found: Found) -> str:
+def _why(found: SearchState) -> str:
     before = found.before.diagnosis
     if caveats.of_step(before.threads, before.device_model) or any(trial.disturbed for trial in _run(found)):
         return "other processes used the machine meanwhile"

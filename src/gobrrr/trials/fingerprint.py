@@ -16,14 +16,14 @@ from itertools import islice
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from gobrrr.model.plain import PLAIN, plain_text
+from gobrrr.model.plain import PLAIN_TYPES, plain_text
 from gobrrr.model.workload import Workload
 from gobrrr.observe.installed import is_users
 
-MOST = 20_000
+MOST_FINGERPRINTED_VALUES = 20_000
 """Values that are read at most, because a closure may hold anything. Chosen, not measured."""
 
-LONGEST = 1_000
+LONGEST_FINGERPRINTED_LIST = 1_000
 """Values of a list or mapping that are read at most, besides its length. Chosen, not measured."""
 
 
@@ -42,7 +42,7 @@ class _Reader:
         self._hash = hashlib.sha256()
         self._seen: dict[int, Any] = {}
         self._classes: set[type] = set()
-        self._left = MOST
+        self._left = MOST_FINGERPRINTED_VALUES
 
     def digest(self) -> str:
         return self._hash.hexdigest()[:16]
@@ -57,7 +57,7 @@ class _Reader:
         if isinstance(value, enum.Enum):
             self._note(name, type(value).__qualname__, value._name_, plain_text(value._value_))
             return
-        if isinstance(value, PLAIN):
+        if isinstance(value, PLAIN_TYPES):
             length = len(value) if isinstance(value, str | bytes) else 0
             self._note(name, type(value).__name__, length, plain_text(value))
             return
@@ -90,11 +90,17 @@ class _Reader:
         elif isinstance(value, functools.partial):
             self._items(name, [("func", value.func), ("args", value.args), ("keywords", value.keywords)], 3)
         elif isinstance(value, Mapping):
-            self._items(name, ((_key(key), item) for key, item in list(islice(value.items(), LONGEST))), len(value))
+            self._items(
+                name,
+                ((_key(key), item) for key, item in list(islice(value.items(), LONGEST_FINGERPRINTED_LIST))),
+                len(value),
+            )
         elif isinstance(value, list | tuple):
             self._items(name, ((str(at), item) for at, item in enumerate(value)), len(value))
         elif isinstance(value, Set):  # sorted, because the order differs between processes
-            self._note(name, "set", len(value), *(sorted(map(_key, value)) if len(value) <= LONGEST else ()))
+            self._note(
+                name, "set", len(value), *(sorted(map(_key, value)) if len(value) <= LONGEST_FINGERPRINTED_LIST else ())
+            )
         elif isinstance(value, type):
             self._class(name, value)
         else:
@@ -106,7 +112,7 @@ class _Reader:
     def _items(self, name: str, items: Iterable[tuple[str, Any]], count: int) -> None:
         self._note(name, "items", count)
         for at, (key, item) in enumerate(items):
-            if at == LONGEST or self._left < 0:
+            if at == LONGEST_FINGERPRINTED_LIST or self._left < 0:
                 return
             self.add(key, item)
 
@@ -135,7 +141,7 @@ class _Reader:
             function = getattr(item, "__func__", None) or getattr(item, "fget", None) or item
             if isinstance(function, FunctionType):
                 self.add(key, function)
-            elif isinstance(item, (*PLAIN, list, tuple, dict)) and not key.startswith("__"):
+            elif isinstance(item, (*PLAIN_TYPES, list, tuple, dict)) and not key.startswith("__"):
                 self.add(key, item)
         for base in kind.__mro__[1:]:
             if not _installed(base.__module__):
@@ -195,7 +201,7 @@ class _Reader:
         held = sorted(getattr(value, "__dict__", {}).items())
         if _installed(type(value).__module__):  # a loader, a configuration: its plain settings
             for key, item in held:
-                if isinstance(item, PLAIN) and not key.startswith("_"):
+                if isinstance(item, PLAIN_TYPES) and not key.startswith("_"):
                     self.add(key, item)
             return
         self._class(name, type(value))
@@ -227,7 +233,7 @@ def _names(code: CodeType) -> set[str]:
 def _key(value: Any) -> str:
     """A key as text that is the same in every process."""
     if isinstance(value, tuple):
-        return f"({', '.join(map(_key, value[:LONGEST]))})"
+        return f"({', '.join(map(_key, value[:LONGEST_FINGERPRINTED_LIST]))})"
     text = plain_text(value)
     return f"{type(value).__name__} {text}" if text is not None else type(value).__qualname__
 

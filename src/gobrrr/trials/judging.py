@@ -18,13 +18,13 @@ import torch
 
 from gobrrr.model.treated import Errors
 
-TIMES, FEW_TIMES = 4.0, 16.0
+ALLOWED_ERROR_FACTOR, ALLOWED_ERROR_FACTOR_FEW = 4.0, 16.0
 """How many times the original step's error is allowed: in general, and for a quantity of few values. Chosen."""
-FEW = 64
+FEW_VALUES = 64
 """A quantity with at most so many values has few. Chosen, not measured."""
 ROUNDOFFS = 16.0
 """Unit roundoffs that are always allowed. Chosen, not measured."""
-MOST = 0.5
+MOST_ALLOWED_ERROR = 0.5
 """A quantity that may be off by a larger share of its size can't be judged: rounding alone may change it that much."""
 SIGMAS = 6.0
 """Standard errors by which the means of a few runs may differ: many, because few runs give a poor estimate of the
@@ -92,7 +92,7 @@ def judge(
     answers = error(response, baseline, baseline, trimmed) if response is not None else 0.0
     if math.isinf(answers):
         answers = 0.0
-    times = TIMES if treated.numel() > FEW else FEW_TIMES
+    times = ALLOWED_ERROR_FACTOR if treated.numel() > FEW_VALUES else ALLOWED_ERROR_FACTOR_FEW
     allowed = max(times * max(own, answers), ROUNDOFFS * roundoff, least)
     errors = Errors(treated=off if math.isfinite(off) else None, baseline=own, allowed=allowed)
     if off <= allowed:

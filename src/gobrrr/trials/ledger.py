@@ -23,10 +23,10 @@ from gobrrr.model.treated import FORMAT, ErrorRow, TrialRecord, Versions
 from gobrrr.system import files
 from gobrrr.system.paths import bytes_without_home
 
-LEAST = 4
+LEAST_LEDGER_ERRORS = 4
 """The fewest errors of a treatment that calibrate its next prediction. Chosen, not measured."""
 
-LOW, HIGH = 0.05, 0.95
+LOW_QUANTILE, HIGH_QUANTILE = 0.05, 0.95
 """The quantiles of the errors between which the next error is expected."""
 
 
@@ -163,16 +163,16 @@ def calibrated(
 ) -> tuple[float, float, float]:
     """(expected, low, high) of a saving, its interval widened or narrowed by earlier `errors`.
 
-    With n >= `LEAST` errors each end is a blend of the replay's interval and of the range of the errors around
-    `expected`, with weight n / (n + `LEAST`) for the errors: after four trials each counts for half. The range always
-    includes an error of 0, so that `expected` stays within the interval, and large errors that are alike do not narrow
-    it. Larger errors make the interval wider.
+    With n >= `LEAST_LEDGER_ERRORS` errors each end is a blend of the replay's interval and of the range of the errors
+    around `expected`, with weight n / (n + `LEAST_LEDGER_ERRORS`) for the errors: after four trials each counts for
+    half. The range always includes an error of 0, so that `expected` stays within the interval, and large errors that
+    are alike do not narrow it. Larger errors make the interval wider.
     """
     n = len(errors)
-    if n < LEAST:
+    if n < LEAST_LEDGER_ERRORS:
         return expected, low, high
-    worst, best = min(quantile(errors, LOW), 0.0), max(quantile(errors, HIGH), 0.0)
-    share = n / (n + LEAST)
+    worst, best = min(quantile(errors, LOW_QUANTILE), 0.0), max(quantile(errors, HIGH_QUANTILE), 0.0)
+    share = n / (n + LEAST_LEDGER_ERRORS)
     low = (1 - share) * low + share * (expected + worst * step)
     high = (1 - share) * high + share * (expected + best * step)
     return expected, min(low, expected), max(min(high, step), expected)

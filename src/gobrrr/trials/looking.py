@@ -41,7 +41,7 @@ def _left(stage: str, done: int) -> int | None:
     return max(PROFILED - done, 0) + LOOKED if stage == RECORDING else None
 
 
-GROWS = pace.GRACE + WARMUP_SHARE
+GROWS = pace.GRACE_SHARE + WARMUP_SHARE
 """The share of an increase of the budget that goes to waiting for a compiler and to warming up, not to a trial."""
 
 
@@ -59,7 +59,7 @@ def _rounded(seconds: float) -> float:
     return ROUND_S * math.ceil(seconds / ROUND_S)
 
 
-class Looking:
+class DiagnosisProgress:
     """Progress of a diagnosis, which ends as soon as its steps show that the time is too short.
 
     `within_s`: seconds for the diagnosis; `spent_s`: seconds spent before it. `first`: a trial has to follow; the names
@@ -94,7 +94,7 @@ class Looking:
         settled = self._steps[1:]
         step_s = median(settled or self._steps)
         budget = self._spent + self._within
-        whole = self._spent + elapsed + pace.ROOM * left * step_s + pace.trial_s(step_s, compiles=True)
+        whole = self._spent + elapsed + pace.TRIAL_OVERHEAD * left * step_s + pace.trial_s(step_s, compiles=True)
         needs = enough(whole, budget, self._once)
         if settled and self._first and whole > budget:
             self._needs = f" (a trial needs --budget {needs:g})"

@@ -7,17 +7,17 @@ import msgspec
 from gobrrr.model.treated import TrialRecord
 from gobrrr.report.json import plain_number
 from gobrrr.trials.candidate import Candidate
-from gobrrr.trials.candidates import Looked
-from gobrrr.trials.pace import Allowed
+from gobrrr.trials.candidates import StepOverview
+from gobrrr.trials.pace import TrialTime
 
 
-class Open(msgspec.Struct, frozen=True, tag=True):
+class OpenRequest(msgspec.Struct, frozen=True, tag=True):
     """Load the workload that `target` names."""
 
     target: str
 
 
-class Look(msgspec.Struct, frozen=True, tag=True):
+class DiagnoseRequest(msgspec.Struct, frozen=True, tag=True):
     """Diagnose the step with the kept ways within `within_s` seconds; `spent_s`: seconds spent before."""
 
     kept: tuple[str, ...]
@@ -25,27 +25,27 @@ class Look(msgspec.Struct, frozen=True, tag=True):
     spent_s: float
 
 
-class Try(msgspec.Struct, frozen=True, tag=True):
+class TrialRequest(msgspec.Struct, frozen=True, tag=True):
     """Try a way on top of the kept ways, or in place of one of them."""
 
     kept: tuple[str, ...]
     way: Candidate
-    allowed: Allowed
+    allowed: TrialTime
     instead_of: str = ""
 
 
-class Join(msgspec.Struct, frozen=True, tag=True):
+class JoinTrialRequest(msgspec.Struct, frozen=True, tag=True):
     """Measure the kept ways at once, against the step as it was."""
 
     kept: tuple[str, ...]
-    allowed: Allowed
+    allowed: TrialTime
 
 
-class Opened(msgspec.Struct, frozen=True, tag=True):
+class OpenedAnswer(msgspec.Struct, frozen=True, tag=True):
     """The answer to Open: the workload is loaded."""
 
 
-class Told(msgspec.Struct, frozen=True, tag=True):
+class ProgressMessage(msgspec.Struct, frozen=True, tag=True):
     """Progress: the stage, how much of it is done, how much there is. It also shows that the process is alive."""
 
     stage: str
@@ -53,27 +53,27 @@ class Told(msgspec.Struct, frozen=True, tag=True):
     total: int
 
 
-class Seen(msgspec.Struct, frozen=True, tag=True):
+class DiagnosisAnswer(msgspec.Struct, frozen=True, tag=True):
     """The answer to Look."""
 
-    looked: Looked
+    looked: StepOverview
 
 
-class Tried(msgspec.Struct, frozen=True, tag=True):
+class TrialAnswer(msgspec.Struct, frozen=True, tag=True):
     """The answer to Try and to Join."""
 
     record: TrialRecord
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
+class RefusedAnswer(msgspec.Struct, frozen=True, tag=True):
     """The request failed: one line says why. `bug`: through a bug of gobrrr."""
 
     why: str
     bug: bool = False
 
 
-Request = Open | Look | Try | Join
-Answer = Opened | Told | Seen | Tried | Refused
+Request = OpenRequest | DiagnoseRequest | TrialRequest | JoinTrialRequest
+Answer = OpenedAnswer | ProgressMessage | DiagnosisAnswer | TrialAnswer | RefusedAnswer
 
 _requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 _answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)

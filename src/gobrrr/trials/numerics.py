@@ -19,31 +19,31 @@ from gobrrr.model.treated import Errors, Numerics
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.state.parts import parameters_of, parts_of
 from gobrrr.observe.live.state.snapshot import Snapshot, drawn, seeded, seeds_itself, write
-from gobrrr.treatments.framework.way import INPUT, Way
+from gobrrr.treatments.framework.way import INPUT, TreatmentWay
 from gobrrr.trials import judging
 from gobrrr.trials.arms import Arm
 from gobrrr.trials.judging import Judged
-from gobrrr.trials.observed import Observed, Watch
-from gobrrr.trials.quantities import Sides, judged
+from gobrrr.trials.observed import Observed, StepObserver
+from gobrrr.trials.quantities import ComparedRuns, judged
 from gobrrr.trials.reference import lower_than_float32, possible, reference, release
 from gobrrr.trials.rounding import roundoff_of
 
-SEED, OTHER_SEED, RUNS = 20_240_501, 77_001, 4
+NUMERICS_SEED, OTHER_SEED, AVERAGED_RUNS = 20_240_501, 77_001, 4
 """The seed of all runs, the first of the other seeds, and the runs of each arm whose means are compared. Chosen."""
-ILL = 0.1
+MOST_OWN_ERROR = 0.1
 """An original step whose own error is a larger share of its size can't be compared with anything. Chosen."""
-STRANGE = 1e-2
+MOST_REFERENCE_ERROR = 1e-2
 """A reference that differs more from a float32 step computes something else. Chosen, not measured."""
 FEW_NAMES = 3
 """Parameter names that a message lists at most."""
 NOTABLE = 1e-3
 """A larger error that is allowed is explained. Chosen, not measured."""
 
-UNKEPT = (
+STATE_NOT_RESTORED = (
     "the step keeps state that gobrrr does not put back, or draws its own random numbers; give Workload(reset=...) to "
     "put it back"
 )
-SEEDED = "the step sets its own seed, and this way draws other random numbers from it: try it without that seed"
+SEEDED_BY_STEP = "the step sets its own seed, and this way draws other random numbers from it: try it without that seed"
 
 Kind = Literal["float64", "float32", "baseline", "none"]
 
@@ -52,7 +52,7 @@ def compare(
     workload: Workload,
     before: Arm,
     after: Arm,
-    way: Way,
+    way: TreatmentWay,
     snapshot: Snapshot,
     *,
     steps: int = 3,
@@ -68,7 +68,7 @@ def compare(
 
 class _Comparison:
     def __init__(
-        self, workload: Workload, before: Arm, after: Arm, way: Way, snapshot: Snapshot, steps: int, few: bool,
+        self, workload: Workload, before: Arm, after: Arm, way: TreatmentWay, snapshot: Snapshot, steps: int, few: bool,
         most_s: float,
     ) -> None:  # fmt: skip
         self._workload, self._before, self._after, self._way = workload, before, after, way
@@ -97,9 +97,9 @@ class _Comparison:
             return self._fewer_bits(kind, baseline, treated, truth)
         self._terms = _largest(self._workload, baseline, parameters=kind == "baseline")
         own = self._own_noise(baseline, truth) if kind == "baseline" else 0.0
-        if own > ILL:
+        if own > MOST_OWN_ERROR:
             why = f"two runs of the step as it is differ by {own:.2g} of their size, from the same state"
-            return self._record("none", None, f"{why}: {UNKEPT}")
+            return self._record("none", None, f"{why}: {STATE_NOT_RESTORED}")
         self._exact = self._exact and own == 0.0  # a step that is not reproducible may round differently
         rounds = self._way.numerics == "rounding"
         asked = rounds or kind == "baseline"
@@ -115,16 +115,16 @@ class _Comparison:
             if random:
                 return self._means()
             if seeds_itself(lambda seed: self._run(self._before, seed=seed)):
-                return self._record("none", None, SEEDED)
+                return self._record("none", None, SEEDED_BY_STEP)
         return self._said(kind, found, treated, baseline)
 
     # -- runs
 
-    def _run(self, arm: Arm, *, seed: int = SEED, nudge: float = 0.0) -> Observed:
+    def _run(self, arm: Arm, *, seed: int = NUMERICS_SEED, nudge: float = 0.0) -> Observed:
         """Run some steps of an arm from the snapshot."""
         self._snapshot.restore()
         seeded(seed)
-        watch = Watch(self._workload, _times(arm), self._like)
+        watch = StepObserver(self._workload, _times(arm), self._like)
         if nudge:
             _nudge(self._workload, nudge)
         asks = drawn(self._generators)
@@ -164,8 +164,8 @@ class _Comparison:
         """Run some steps of a copy in `dtype`; None where memory is short, or the model can't be copied or run in
         it."""
         self._snapshot.restore()
-        seeded(SEED)
-        watch = Watch(self._workload)
+        seeded(NUMERICS_SEED)
+        watch = StepObserver(self._workload)
         try:
             with reference(self._workload, dtype, watch.seen, self._most_s) as (call, twin):
                 return watch.run(call, twin, self._steps)
@@ -176,7 +176,7 @@ class _Comparison:
     def _plausible(self, baseline: Observed, truth: Observed) -> bool:
         """Whether the reference computes the same thing: it is close to the original step."""
         found = self._judged(baseline, baseline, truth, None)
-        limit = max(STRANGE, 64 * self._roundoffs[False])
+        limit = max(MOST_REFERENCE_ERROR, 64 * self._roundoffs[False])
         parts = [found.get(name) for name in ("output", "loss", "gradients")]
         errors = [part.errors for part in parts if part is not None and part.errors is not None]
         return bool(errors) and all((error.treated or 0.0) <= limit for error in errors)
@@ -210,7 +210,7 @@ class _Comparison:
     ) -> dict[str, Judged]:
         roundoff = self._roundoffs[False] if self._exact else max(self._roundoffs.values())
         lower = roundoff > self._roundoffs[False]
-        return judged(Sides(treated, baseline, truth, response, roundoff, self._exact, lower, self._terms))
+        return judged(ComparedRuns(treated, baseline, truth, response, roundoff, self._exact, lower, self._terms))
 
     def _said(self, kind: Kind, found: dict[str, Judged], treated: Observed, baseline: Observed) -> Numerics:
         frozen = _frozen(treated, baseline)
@@ -220,7 +220,11 @@ class _Comparison:
         if shape:
             wrong.insert(0, shape)
         errors = {name: part.errors for name, part in found.items()}
-        vague = [name for name, error in errors.items() if error is not None and (error.allowed or 0.0) > judging.MOST]
+        vague = [
+            name
+            for name, error in errors.items()
+            if error is not None and (error.allowed or 0.0) > judging.MOST_ALLOWED_ERROR
+        ]
         errors |= dict.fromkeys(vague)
         nothing = errors["output"] is None and errors.get("loss") is None
         if nothing:
@@ -249,7 +253,7 @@ class _Comparison:
         average."""
         self._steps = 1 if self._few else self._steps
         runs: dict[bool, list[Observed]] = {False: [], True: []}
-        for seed in range(OTHER_SEED, OTHER_SEED + RUNS):
+        for seed in range(OTHER_SEED, OTHER_SEED + AVERAGED_RUNS):
             for treated, arm in ((False, self._before), (True, self._after)):
                 runs[treated].append(self._run(arm, seed=seed))
         own, others = (_scalars(runs[side]) for side in (True, False))
@@ -265,7 +269,7 @@ class _Comparison:
             return self._record("baseline", False, frozen or wrong[0], None, changed)
         if not set(own) & set(others):
             return self._record("none", None, "it draws other random numbers, and returns nothing to average", {})
-        why = f"it draws other random numbers: only means over {RUNS} runs were compared"
+        why = f"it draws other random numbers: only means over {AVERAGED_RUNS} runs were compared"
         return self._record("baseline", True, why, None, changed)
 
     def _statistics_only(self, baseline: Observed, treated: Observed) -> Numerics:
@@ -294,7 +298,7 @@ class _Comparison:
             return self._record("none", None, "it computes in fewer bits, and there is nothing to compare", errors)
         if not wrong and output.treated is None:
             wrong = "the output: no longer finite"
-        elif not wrong and output.treated is not None and output.treated > ILL:
+        elif not wrong and output.treated is not None and output.treated > MOST_OWN_ERROR:
             wrong = f"the output off by {output.treated:.2g} of its size, which is more than fewer bits explain"
         if wrong:
             return self._record(kind, False, wrong, errors)
@@ -334,7 +338,7 @@ def _why_allowed(kind: Kind, errors: dict[str, Errors | None]) -> str:
     worst = large[name]
     assert worst is not None
     off, own = worst.treated or 0.0, worst.baseline or 0.0
-    if own * judging.FEW_TIMES < off:
+    if own * judging.ALLOWED_ERROR_FACTOR_FEW < off:
         return f"{_listed([name])} off by {off:.1g}: no more than rounding changes it by"
     if kind == "baseline":
         return f"two runs of the step as it is differ by {own:.1g} by themselves in {_listed([name])}"
@@ -417,7 +421,7 @@ def _nudge(workload: Workload, relative: float) -> None:
         if not tensor.is_floating_point():
             continue
         generator = torch.Generator(device=tensor.device)
-        generator.manual_seed(SEED + number)
+        generator.manual_seed(NUMERICS_SEED + number)
         signs = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device) * 2 - 1
         off = max(relative, float(torch.finfo(tensor.dtype).eps))
         with suppress(RuntimeError, NotImplementedError):

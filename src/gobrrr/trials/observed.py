@@ -22,7 +22,7 @@ MOST_PARAMETERS = 16
 MOST_BUFFERS = 8
 MOST_VALUES = 1 << 18
 """Parameters, buffers, and values of one tensor in one step that are compared at most, chosen evenly."""
-DEEPEST = 6
+DEEPEST_OUTPUT = 6
 """Levels of a nested output that are searched for tensors."""
 
 
@@ -47,7 +47,7 @@ class Observed:
     roundoff: float = 0.0
 
 
-class Watch:
+class StepObserver:
     """Observes steps, with the same parameters and buffers in every arm.
 
     `times`: how many of the workload's batches one step processes, concatenated: of a tensor that is as many times as
@@ -180,7 +180,7 @@ def named_leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[s
         yield name, value
     elif isinstance(value, bool | int | float):
         yield name, torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
-    elif value is None or depth > DEEPEST or isinstance(value, str | bytes | torch.nn.Module):
+    elif value is None or depth > DEEPEST_OUTPUT or isinstance(value, str | bytes | torch.nn.Module):
         return
     elif isinstance(value, Mapping):
         for key, item in value.items():

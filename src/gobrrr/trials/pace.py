@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gobrrr.trials.sequential import LEAST_ROUNDS
+from gobrrr.trials.sequential import LEAST_DECIDING_ROUNDS
 
 Stages = Callable[[str, int, int], None]
 """Takes progress: the stage, how much of it is done, and how much there is."""
@@ -18,7 +18,7 @@ UNDECIDED = "not decided in the time"
 SLOW_S = 0.5
 """From this time on a step is slow, and only as many are run as a verdict takes. Chosen, not measured."""
 
-ROOM = 1.25
+TRIAL_OVERHEAD = 1.25
 """The time of a trial over the time of its steps: it also restores state and enters arms. Seen on a CPU, for steps of a
 second: 1.02 to 1.2."""
 
@@ -32,11 +32,11 @@ FEW_RUNS, FEW_STEPS = 4, 2
 """Runs, and their steps, where time is short: three of the original step, one of them with other random numbers, and
 one of the treated step."""
 
-GRACE = 0.05
+GRACE_SHARE = 0.05
 """The share of the budget for which gobrrr waits after a call's time is over, before it ends the process. Chosen."""
 
 
-class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+class TrialTime(msgspec.Struct, frozen=True, kw_only=True):
     """The time for a trial. `seconds`: for warm-up, comparing and timing, without compiling. `within_s`: for
     everything.
 
@@ -76,7 +76,7 @@ def idle(step_s: float) -> int:
 
 def timed_s(step_s: float) -> float:
     """Seconds of the fewest rounds that can decide, with one step per block."""
-    return LEAST_ROUNDS * BLOCKS * (1 + idle(step_s)) * step_s
+    return LEAST_DECIDING_ROUNDS * BLOCKS * (1 + idle(step_s)) * step_s
 
 
 def decided_s(first_s: float, second_s: float) -> float:
@@ -87,11 +87,11 @@ def decided_s(first_s: float, second_s: float) -> float:
 
 def trial_steps(step_s: float, *, compiles: bool = False) -> int:
     """The fewest steps of a trial that can decide."""
-    allowed = Allowed(seconds=0.0, step_s=step_s)
+    allowed = TrialTime(seconds=0.0, step_s=step_s)
     warm = allowed.warm(compiles=False) + allowed.warm(compiles=compiles)
-    return allowed.plain + warm + FEW_RUNS * FEW_STEPS + LEAST_ROUNDS * BLOCKS * (1 + idle(step_s))
+    return allowed.plain + warm + FEW_RUNS * FEW_STEPS + LEAST_DECIDING_ROUNDS * BLOCKS * (1 + idle(step_s))
 
 
 def trial_s(step_s: float, *, compiles: bool = False) -> float:
     """Seconds of the shortest trial that can decide, without compiling."""
-    return ROOM * trial_steps(step_s, compiles=compiles) * step_s
+    return TRIAL_OVERHEAD * trial_steps(step_s, compiles=compiles) * step_s

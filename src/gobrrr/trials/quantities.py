@@ -20,21 +20,21 @@ from gobrrr.trials.observed import Observed
 
 GRADIENT_TIMES = 4.0
 """How many times the square root of the roundoff gradients may be off by. Chosen, not measured."""
-SUMS, SUMMED = 64.0, 2.0**-24
+SUM_ROUNDOFFS, SUM_UNIT_ROUNDOFF = 64.0, 2.0**-24
 """Roundoffs that a sum may be off by in another order, and the roundoff of float32, in which sums are made, or finer.
 Chosen, not measured."""
 MOST_SUMS = 2048.0
 """Roundoffs that a sum of very many terms may be off by at most: otherwise the square root of the number of terms. An
 error of a thousandth does not come from summing."""
-LOOSE = 0.5
+MOST_LOWER_PRECISION_CHANGE = 0.5
 """Share by which the change of parameters may be off in a lower precision. Chosen, not measured."""
-TRIMMED = 0.1
+TRIMMED_SHARE = 0.1
 """The share of the largest differences between changes that is left out: gradients that are only rounding cause them.
 Chosen, not measured."""
 
 
 @dataclass(frozen=True)
-class Sides:
+class ComparedRuns:
     """The values to compare. `response`: the baseline with its parameters off by one rounding.
 
     `exact`: no rounding may differ. `lower`: the way uses a lower precision. `terms`: the size of the largest tensor
@@ -58,8 +58,10 @@ class Sides:
 
     def least(self, values: int) -> float:
         """The least error that is allowed in the first step, for a tensor of so many values."""
-        times = max(SUMS, min(math.sqrt(self.terms), MOST_SUMS)) if values <= judging.FEW else SUMS
-        return 0.0 if self.exact else times * min(self.roundoff, SUMMED)
+        times = (
+            max(SUM_ROUNDOFFS, min(math.sqrt(self.terms), MOST_SUMS)) if values <= judging.FEW_VALUES else SUM_ROUNDOFFS
+        )
+        return 0.0 if self.exact else times * min(self.roundoff, SUM_UNIT_ROUNDOFF)
 
     def named(self, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """One quantity of the treated arm, the baseline and the truth; and of the response."""
@@ -67,7 +69,7 @@ class Sides:
         return held, {} if self.response is None else getattr(self.response, name)
 
 
-def judged(sides: Sides) -> dict[str, Judged]:
+def judged(sides: ComparedRuns) -> dict[str, Judged]:
     """Judge each quantity that all sides have. `change` only serves to find errors; the record has no field for it."""
     outputs = [_parts(sides, "returned", "the output", needed=True), _parts(sides, "outputs", "the model's output")]
     found = {"output": worst([output for output in outputs if output.errors or output.wrong or output.unknown])}
@@ -79,11 +81,13 @@ def judged(sides: Sides) -> dict[str, Judged]:
     gradients = 0.0 if sides.exact else GRADIENT_TIMES * math.sqrt(sides.roundoff)
     found["gradients"] = _pooled(sides, "gradients", "the gradients", gradients)
     change = 0.0 if sides.exact else math.sqrt(sides.roundoff)
-    found["change"] = _pooled(sides, "change", "the change of the parameters", LOOSE if sides.lower else change)
+    found["change"] = _pooled(
+        sides, "change", "the change of the parameters", MOST_LOWER_PRECISION_CHANGE if sides.lower else change
+    )
     return found
 
 
-def _parts(sides: Sides, name: str, label: str, *, needed: bool = False) -> Judged:
+def _parts(sides: ComparedRuns, name: str, label: str, *, needed: bool = False) -> Judged:
     """Judge every tensor of an output by itself, the first step apart from the later ones."""
     held, answers = sides.named(name)
     found: list[Judged] = []
@@ -106,12 +110,14 @@ def _parts(sides: Sides, name: str, label: str, *, needed: bool = False) -> Judg
 def _telling(found: list[Judged]) -> list[Judged]:
     """Without parts for which almost any error would be allowed, if others are left; parts that are wrong stay."""
     telling = [
-        part for part in found if part.errors is None or part.wrong or (part.errors.allowed or 0.0) <= judging.MOST
+        part
+        for part in found
+        if part.errors is None or part.wrong or (part.errors.allowed or 0.0) <= judging.MOST_ALLOWED_ERROR
     ]
     return telling if any(part.errors is not None for part in telling) else found
 
 
-def _pooled(sides: Sides, name: str, label: str, least: float) -> Judged:
+def _pooled(sides: ComparedRuns, name: str, label: str, least: float) -> Judged:
     """Judge many tensors as one quantity, because a single one may be only rounding; the first step apart."""
     held, answers = sides.named(name)
     if not any(isinstance(values, list) and len(values) > 1 for values in held[1].values()):
@@ -125,7 +131,7 @@ def _pooled(sides: Sides, name: str, label: str, least: float) -> Judged:
 
 
 def _as_one(
-    sides: Sides, name: str, label: str, least: float, held: list[dict[str, Any]], answers: dict[str, Any]
+    sides: ComparedRuns, name: str, label: str, least: float, held: list[dict[str, Any]], answers: dict[str, Any]
 ) -> Judged:
     names = [key for key in held[1] if all(key in side and _alike(side[key], held[1][key]) for side in held)]
     if not names:
@@ -138,7 +144,7 @@ def _as_one(
         least = max(least, judging.ROUNDOFFS * sides.roundoff * size / moved) if moved else least
     usable = all(key in answers and _alike(answers[key], held[1][key]) for key in names)
     answer = judging.joined(answers, names) if usable else None
-    trimmed = TRIMMED if name == "change" else 0.0
+    trimmed = TRIMMED_SHARE if name == "change" else 0.0
     return judge(label, *vectors, roundoff=sides.roundoff, response=answer, least=least, trimmed=trimmed)
 
 

@@ -23,18 +23,18 @@ from gobrrr.model.treated import TrialRecord
 from gobrrr.report import failures
 from gobrrr.trials import messages
 from gobrrr.trials.candidate import Candidate
-from gobrrr.trials.candidates import Looked
+from gobrrr.trials.candidates import StepOverview
 from gobrrr.trials.looking import enough
-from gobrrr.trials.pace import GRACE, UNDECIDED, Allowed, Stages
-from gobrrr.trials.search import CHANGED, TOGETHER, Died, Late
+from gobrrr.trials.pace import GRACE_SHARE, UNDECIDED, Stages, TrialTime
+from gobrrr.trials.search import TOGETHER, WORKLOAD_CHANGED, ProcessDied, ProcessTooSlow
 
-LIMIT_S = 120.0
+SILENCE_LIMIT_S = 120.0
 """Seconds of silence after which a trial counts as hung, unless its step is long. Chosen, not measured."""
 
-LIMIT_STEPS = 500
+SILENCE_LIMIT_STEPS = 500
 """The same in steps: 20 times the 25 steps that a diagnosis takes."""
 
-COMPILING = 3.0
+COMPILING_LIMIT_FACTOR = 3.0
 """How many times as long a trial that compiles may be silent. Chosen, not measured."""
 
 START_S = 600.0
@@ -45,7 +45,7 @@ POLL_S = 0.2
 HINTS = {9: "killed: out of memory?", 11: "a crash in native code", 6: "it aborted"}
 """The usual causes of these signals."""
 
-SHOWN = 160
+MOST_LINE_CHARACTERS = 160
 """Characters of the child's last line that a message shows."""
 
 Request = Callable[[float], messages.Request]
@@ -55,7 +55,7 @@ _START = "import sys; sys.path[:] = {path!r}; from gobrrr.trials.worker import m
 """The child's program."""
 
 
-class Remote:
+class ChildRunner:
     """Runs the steps of a named target in a child process. `limit_s`: the longest silence within a trial.
 
     A call that exceeds its time by more than `GRACE` of the budget is ended with its process.
@@ -67,7 +67,7 @@ class Remote:
         self, target: str, *, budget_s: float = math.inf, limit_s: float | None = None, stages: Stages | None = None
     ) -> None:
         self._target, self._own_limit, self._stages = target, limit_s, stages
-        self._grace_s, self._start_s = GRACE * budget_s, 0.0
+        self._grace_s, self._start_s = GRACE_SHARE * budget_s, 0.0
         self._stage = ""
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
@@ -87,31 +87,31 @@ class Remote:
         """Whether the next call has to start a process."""
         return self._child is None or self._stale
 
-    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> Looked:
+    def look(self, kept: Sequence[str], within_s: float = math.inf, spent_s: float = 0.0) -> StepOverview:
         """Diagnose the step. Raises UsageError where the target can't be loaded, its step fails or the time is too
         short; Died where the process dies or takes too long after the step has run once."""
         self._renew_for(kept)
 
         def request(left_s: float) -> messages.Request:
-            return messages.Look(tuple(kept), left_s, spent_s + within_s - left_s)
+            return messages.DiagnoseRequest(tuple(kept), left_s, spent_s + within_s - left_s)
 
         try:
             answer = self._ask(request, START_S if not self._begun else self._limit(compiles=True), within_s)
-        except Late as late:
+        except ProcessTooSlow as late:
             if self._begun:
                 raise
             more = f"--budget {enough(2 * (spent_s + within_s)):g} gives it twice as long"
             why = f"the budget is too short for the first diagnosis: {late}; {more}"
             raise UsageError(f"{self._target}: {why}") from None
-        except Died as died:
+        except ProcessDied as died:
             if self._begun:
                 raise
             raise UsageError(f"{self._target}: while the step was diagnosed, {died}") from None
-        if isinstance(answer, messages.Refused):
+        if isinstance(answer, messages.RefusedAnswer):
             if self._begun:
-                raise Died(answer.why)
+                raise ProcessDied(answer.why)
             raise self._refusal(answer)
-        assert isinstance(answer, messages.Seen)
+        assert isinstance(answer, messages.DiagnosisAnswer)
         looked = answer.looked
         if not self._begun and looked.step_ns is not None:
             self._step_s = looked.step_ns / 1e9
@@ -120,7 +120,7 @@ class Remote:
         self._compiling |= {candidate.way for candidate in looked.candidates if candidate.compiles}
         return looked
 
-    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: TrialTime, instead_of: str = "") -> TrialRecord:
         """One trial. Where the process dies, hangs or refuses, it is inconclusive, with the reason."""
         compiles = way.compiles or bool(self._compiling & set(kept))  # each arm compiles for itself
         lost = TrialRecord(
@@ -129,16 +129,16 @@ class Remote:
         )  # fmt: skip
 
         def request(left_s: float) -> messages.Request:
-            return messages.Try(tuple(kept), way, replace(allowed, within_s=left_s), instead_of)
+            return messages.TrialRequest(tuple(kept), way, replace(allowed, within_s=left_s), instead_of)
 
         return self._tried(request, [*kept, way.way, *way.members], compiles, allowed.within_s, lost)
 
-    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
+    def together(self, kept: Sequence[str], allowed: TrialTime) -> TrialRecord:
         """All kept ways at once, against the step as it was."""
         lost = TrialRecord(way=TOGETHER, treatment=TOGETHER, kept=(), verdict="inconclusive", why="")
 
         def request(left_s: float) -> messages.Request:
-            return messages.Join(tuple(kept), replace(allowed, within_s=left_s))
+            return messages.JoinTrialRequest(tuple(kept), replace(allowed, within_s=left_s))
 
         return self._tried(request, kept, bool(self._compiling & set(kept)), allowed.within_s, lost)
 
@@ -150,16 +150,16 @@ class Remote:
         self._renew_for(names)
         try:
             answer = self._ask(request, self._limit(compiles=compiles), within_s)
-        except Late as late:
+        except ProcessTooSlow as late:
             why = f"{UNDECIDED}: {late}"
             return replace(lost, why=why, late=True, seconds=time.monotonic() - begin)
-        except Died as died:
+        except ProcessDied as died:
             return replace(lost, why=str(died), died=True, seconds=time.monotonic() - begin)
-        if isinstance(answer, messages.Tried):
+        if isinstance(answer, messages.TrialAnswer):
             if spoilt(answer.record):
                 self.close()
             return answer.record
-        assert isinstance(answer, messages.Refused)
+        assert isinstance(answer, messages.RefusedAnswer)
         self.close()  # it is not known what it did before it failed
         return replace(lost, why=answer.why, seconds=time.monotonic() - begin)
 
@@ -187,9 +187,9 @@ class Remote:
     def _limit(self, *, compiles: bool) -> float:
         if self._own_limit is not None:
             return self._own_limit
-        return max(LIMIT_S, LIMIT_STEPS * self._step_s) * (COMPILING if compiles else 1.0)
+        return max(SILENCE_LIMIT_S, SILENCE_LIMIT_STEPS * self._step_s) * (COMPILING_LIMIT_FACTOR if compiles else 1.0)
 
-    def _refusal(self, answer: messages.Refused) -> Exception:
+    def _refusal(self, answer: messages.RefusedAnswer) -> Exception:
         return RuntimeError(answer.why) if answer.bug else UsageError(answer.why)
 
     def _ask(self, request: Request, limit_s: float, within_s: float) -> messages.Answer:
@@ -214,21 +214,21 @@ class Remote:
         if self._stages is not None:
             self._stages("loading", 0, 1)
         try:
-            answer = self._answered(messages.Open(self._target), START_S, until)
-        except Late:
+            answer = self._answered(messages.OpenRequest(self._target), START_S, until)
+        except ProcessTooSlow:
             raise
-        except Died as died:
+        except ProcessDied as died:
             if self._begun:
                 raise
             raise UsageError(f"{self._target}: while it was loaded, {died}") from None
-        if isinstance(answer, messages.Refused):
-            refusal = Died(answer.why) if self._begun else self._refusal(answer)
+        if isinstance(answer, messages.RefusedAnswer):
+            refusal = ProcessDied(answer.why) if self._begun else self._refusal(answer)
             self.close()
             raise refusal
 
     def _answered(self, request: messages.Request, limit_s: float, until: float = math.inf) -> messages.Answer:
         child, begin = self._child, time.monotonic()
-        self._stage = "loading" if isinstance(request, messages.Open) else ""
+        self._stage = "loading" if isinstance(request, messages.OpenRequest) else ""
         assert child is not None
         assert child.stdin is not None
         try:
@@ -242,10 +242,10 @@ class Remote:
             if line is None:
                 self.close()
                 if until > silent:
-                    raise Died(f"the process hung: it gave no sign of life for {limit_s:g} s")
-                raise Late(f"after {time.monotonic() - begin:.0f} s it was still {self._stage or 'running'}")
+                    raise ProcessDied(f"the process hung: it gave no sign of life for {limit_s:g} s")
+                raise ProcessTooSlow(f"after {time.monotonic() - begin:.0f} s it was still {self._stage or 'running'}")
             answer = messages.answer(line)
-            if not isinstance(answer, messages.Told):
+            if not isinstance(answer, messages.ProgressMessage):
                 return answer
             self._stage = answer.stage.rpartition(": ")[2].partition(" (")[0]
             if self._stages is not None:
@@ -269,7 +269,7 @@ class Remote:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _dead(self) -> Died:
+    def _dead(self) -> ProcessDied:
         """The exception that says in one line why the child died."""
         assert self._child is not None
         with suppress(subprocess.TimeoutExpired):
@@ -277,7 +277,9 @@ class Remote:
         status = self._child.poll()
         said = [line for line in self._said().splitlines() if line.strip()]
         self.close()
-        return Died(how_it_ended(status) + (f" (its last line: {said[-1].strip()[:SHOWN]})" if said else ""))
+        return ProcessDied(
+            how_it_ended(status) + (f" (its last line: {said[-1].strip()[:MOST_LINE_CHARACTERS]})" if said else "")
+        )
 
     def _said(self) -> str:
         """The end of what the child wrote to standard error."""
@@ -292,7 +294,7 @@ def spoilt(record: TrialRecord) -> bool:
 
     An error within a step may have left the device or the memory in any state; a refusal or a comparison does not.
     """
-    if CHANGED in record.why:
+    if WORKLOAD_CHANGED in record.why:
         return True
     broke = record.verdict == "inconclusive" and record.timing is None and record.numerics is None
     return broke and "can't be applied" not in record.why

@@ -11,7 +11,7 @@ import torch
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.live.state.parts import parts_of
-from gobrrr.treatments.framework.way import Way
+from gobrrr.treatments.framework.way import TreatmentWay
 from gobrrr.trials.observed import roundoff
 
 TF32 = 2.0**-11
@@ -25,7 +25,7 @@ _NAMED = (
 """Names of types in the code of a way, and their unit roundoffs."""
 
 
-def roundoff_of(layers: Sequence[Workload], ways: Sequence[Way]) -> float:
+def roundoff_of(layers: Sequence[Workload], ways: Sequence[TreatmentWay]) -> float:
     """The unit roundoff of the lowest precision in use while an arm is entered."""
     found = [_held(layers[-1]), *map(_around, layers)]
     found += [size for way in ways if way.numerics != "none" for size in _said(way)]
@@ -51,7 +51,7 @@ def _around(workload: Workload) -> float:
     return max(inside, default=0.0)
 
 
-def _said(way: Way) -> list[float]:
+def _said(way: TreatmentWay) -> list[float]:
     text = f"{way.name} {way.treatment} {way.code}"
     return [size for pattern, size in _NAMED if pattern.search(text)]
 

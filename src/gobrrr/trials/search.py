@@ -2,8 +2,8 @@
 
 The set of ways with the best prediction is tried at once. Then the way with the largest predicted saving is tried,
 again and again, each time with new predictions; what helps is kept. Where nothing is left that is predicted to help,
-the step is tried without each member of the set that may not pay. Runs no step: a `Bench` diagnoses and tries, in this
-process or in a separate one.
+the step is tried without each member of the set that may not pay. Runs no step: a `StepRunner` diagnoses and tries, in
+this process or in a separate one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gobrrr import units
 from gobrrr.errors import UsageError
 from gobrrr.model.treated import TrialRecord
 from gobrrr.trials import looking, sets
-from gobrrr.trials.candidate import LEAST_SHARE, Candidate
-from gobrrr.trials.candidates import Looked
-from gobrrr.trials.choosing import Choice, Chooser, Found, Options, Tried, ratio, words
+from gobrrr.trials.candidate import LEAST_SAVING_SHARE, Candidate
+from gobrrr.trials.candidates import StepOverview
+from gobrrr.trials.choosing import Choice, Chooser, SearchOptions, SearchState, TrialOutcome, ratio, words
 from gobrrr.trials.ledger import Ledger
-from gobrrr.trials.pace import SLOW_S, Allowed, Stages
+from gobrrr.trials.pace import SLOW_S, Stages, TrialTime
 from gobrrr.trials.spending import Spending, Started
 
 SECONDS_USED = 1.5
@@ -32,40 +32,40 @@ SECONDS_USED = 1.5
 
 LEAST_SECONDS = 0.5
 """The fewest seconds that a trial gets for warm-up and timing. Chosen, not measured."""
-APART = 1.5
+MOST_STEP_RATIO = 1.5
 """A trial of the ledger is reused where the step's times differ by no more than this factor plus the trial's spread.
 Chosen, not measured."""
 
-DEATHS = 2
+MOST_DEATHS = 2
 """A trial that died this often is not run again. Chosen, not measured."""
 
 INTERRUPTED = "interrupted"
 """The value of `stopped` where the user ended the search."""
 
-CHANGED = "may be changed"
+WORKLOAD_CHANGED = "may be changed"
 """Words in the reason of a trial after which the workload could not be restored."""
 
 
-class Bench(Started, Protocol):
+class StepRunner(Started, Protocol):
     """Runs the steps. `renews`: it can make the workload anew after one was spoilt."""
 
     renews: bool
 
-    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> Looked:
+    def look(self, kept: Sequence[str], within_s: float, spent_s: float) -> StepOverview:
         """Diagnose the step with the kept ways within `within_s` seconds; `spent_s`: seconds spent before, for
         messages.
 
         Raises UsageError where the step can't be run, or not in that time, and Died where its process died.
         """
 
-    def trial(self, kept: Sequence[str], way: Candidate, allowed: Allowed, instead_of: str = "") -> TrialRecord:
+    def trial(self, kept: Sequence[str], way: Candidate, allowed: TrialTime, instead_of: str = "") -> TrialRecord:
         """One trial, on top of the kept ways or in place of one of them; where the process dies, a record says so."""
 
-    def together(self, kept: Sequence[str], allowed: Allowed) -> TrialRecord:
+    def together(self, kept: Sequence[str], allowed: TrialTime) -> TrialRecord:
         """One trial of all kept ways at once, against the step as it was."""
 
 
-class Telling:
+class NamedProgress:
     """Progress of a bench, with the name of the way that is being tried."""
 
     def __init__(self, stages: Stages | None) -> None:
@@ -83,11 +83,11 @@ TOGETHER = "all together"
 """The name of the trial of all kept ways at once."""
 
 
-class Died(Exception):
+class ProcessDied(Exception):
     """The process that runs the steps died or hung: one line says how."""
 
 
-class Late(Died):
+class ProcessTooSlow(ProcessDied):
     """The process did not answer in time and was ended: one line says what it was doing."""
 
 
@@ -95,19 +95,19 @@ class Search:
     """One search. `run` returns when nothing is left to try, the budget is spent, or the user interrupts."""
 
     def __init__(
-        self, bench: Bench, before: Looked, options: Options, ledger: Ledger | None = None,
-        clock: Callable[[], float] = time.monotonic, begun: float | None = None, tell: Telling | None = None,
+        self, bench: StepRunner, before: StepOverview, options: SearchOptions, ledger: Ledger | None = None,
+        clock: Callable[[], float] = time.monotonic, begun: float | None = None, tell: NamedProgress | None = None,
     ) -> None:  # fmt: skip
         self._bench, self._options, self._ledger, self._clock = bench, options, ledger, clock
         self._spending = Spending(options.budget_s, bench, clock, clock() if begun is None else begun)
         self._spending.costs.looked(before.seconds)
-        self._tell = tell or Telling(None)
-        self._tried: dict[str, Tried] = {}
+        self._tell = tell or NamedProgress(None)
+        self._tried: dict[str, TrialOutcome] = {}
         self._trying = self._fits = ""
-        self.found = Found(before, before)
+        self.found = SearchState(before, before)
         self._chooser = Chooser(self.found, options, ledger)
 
-    def run(self) -> Found:
+    def run(self) -> SearchState:
         """Try ways until nothing is left. An interrupt ends the search with what is known so far."""
         found = self.found
         try:
@@ -192,11 +192,11 @@ class Search:
     def _step_s(self) -> float:
         return (self._step or 0.0) / 1e9
 
-    def _allowed(self, step: float | None, within: float) -> Allowed:
+    def _allowed(self, step: float | None, within: float) -> TrialTime:
         """The time for a trial that has to end within so many seconds."""
         seconds = max(min(self._options.trial_s(step), within / SECONDS_USED), LEAST_SECONDS)
         step_s = None if step is None else step / 1e9
-        return Allowed(seconds=seconds, within_s=within, step_s=step_s, patient=not self._decided)
+        return TrialTime(seconds=seconds, within_s=within, step_s=step_s, patient=not self._decided)
 
     def _turn_of(self, choices: Sequence[Choice]) -> None:
         """Try the first way that there is time for, or take its trial from the ledger; ways that take longer wait."""
@@ -266,7 +266,7 @@ class Search:
             return None
         if remembered.verdict == "inconclusive":  # noise or short memory may be gone another day
             died = self._ledger.deaths(looked.versions, looked.fingerprint, base, way, self._options.limit_s)
-            return remembered if remembered.died and died >= DEATHS else None
+            return remembered if remembered.died and died >= MOST_DEATHS else None
         if (now := self._apart(remembered, choice)) is not None:
             was = units.duration(_step_of(remembered))
             note = (
@@ -284,7 +284,7 @@ class Search:
         was, spread = _step_of(remembered), remembered.timing.spread_ns if remembered.timing is not None else 0.0
         if not was or not now or not self.found.fresh_look:
             return None
-        return now if max(was, now) > APART * min(was, now) + spread else None
+        return now if max(was, now) > MOST_STEP_RATIO * min(was, now) + spread else None
 
     def _try(self, choice: Choice, remembered: TrialRecord | None, within: float) -> None:
         candidate, found = choice.candidate, self.found
@@ -296,7 +296,7 @@ class Search:
         else:
             record = self._bench.trial(base, candidate, self._allowed(self._step, within), choice.instead_of)
             self._learn(candidate, record, self._clock() - began)
-            if record.unapplied and CHANGED not in record.why:
+            if record.unapplied and WORKLOAD_CHANGED not in record.why:
                 self._unapplied(candidate, record)
                 self._trying = ""
                 return
@@ -305,7 +305,7 @@ class Search:
                 self._ledger.add(record)
         found.trials.append(record)
         self._trying = ""
-        if CHANGED in record.why and remembered is None and not self._bench.renews:
+        if WORKLOAD_CHANGED in record.why and remembered is None and not self._bench.renews:
             found.stopped = f"{record.way} left the workload changed, and this process can't make it anew"
         self._judge(record, choice)
 
@@ -354,7 +354,7 @@ class Search:
         helped = record.verdict == "helped" and record.timing is not None
         why = _because(choice, self._step, self._fits)
         found.order.append(f"{record.way}: {why}; {words(record)}{', kept' if helped else ''}")
-        tried = self._tried[candidate.way] = Tried(record, choice.expected, self._step)
+        tried = self._tried[candidate.way] = TrialOutcome(record, choice.expected, self._step)
         if not helped:
             self._chooser.refuse(candidate.way, tried)
             if candidate.members:
@@ -366,7 +366,7 @@ class Search:
         found.kept = [other for other in found.kept if other.way != choice.instead_of] + (members or [candidate])
         found.keep(record)
         if members:
-            self._tried |= {member.way: Tried(record, member.expected_ns, self._step) for member in members}
+            self._tried |= {member.way: TrialOutcome(record, member.expected_ns, self._step) for member in members}
             self._chooser.doubt(sets.may_not_pay(candidate, self._step or 0.0))
         self._tell.about = f"with {candidate.way}"
         self._look_again(candidate)
@@ -374,7 +374,9 @@ class Search:
     def _left_out(self, record: TrialRecord, choice: Choice) -> None:
         """Drop a kept way if the step without it is faster, or about as fast; else keep it."""
         found, way = self.found, choice.candidate.leaves_out
-        goes = record.verdict == "helped" or (record.verdict == "no_change" and ratio(record) > 1.0 - LEAST_SHARE)
+        goes = record.verdict == "helped" or (
+            record.verdict == "no_change" and ratio(record) > 1.0 - LEAST_SAVING_SHARE
+        )
         outcome = "it is left out" if goes else "it stays"
         found.order.append(f"{record.way}: what it adds to the others may not pay; {words(record)}, {outcome}")
         if not goes:
@@ -394,7 +396,7 @@ class Search:
             return
         try:
             found.looked = self._bench.look([member.way for member in found.kept], room, spending.spent)
-        except (Died, UsageError) as died:
+        except (ProcessDied, UsageError) as died:
             found.notes.append(f"the step with {candidate.way} could not be diagnosed again ({died}): "
                                "later ways were predicted from the step before it")  # fmt: skip
             return

@@ -34,23 +34,25 @@ ORDERS = (
 )  # fmt: skip
 """The possible orders of a round; True is the second arm."""
 
-WAYS = (1, 1, 2, 1, 1)
+ORDERS_BY_PAIRS = (1, 1, 2, 1, 1)
 """The number of orders in which the first arm took longer in 0, 1, ... of the four pairs, if both arms are equal."""
 
 
 def _growth(bet: float) -> tuple[float, ...]:
     """The logarithm of a stake's factor, for each number of pairs."""
-    average = sum(ways * math.exp(bet * (pairs - 2)) for pairs, ways in enumerate(WAYS)) / len(ORDERS)
-    return tuple(bet * (pairs - 2) - math.log(average) for pairs in range(len(WAYS)))
+    average = sum(ways * math.exp(bet * (pairs - 2)) for pairs, ways in enumerate(ORDERS_BY_PAIRS)) / len(ORDERS)
+    return tuple(bet * (pairs - 2) - math.log(average) for pairs in range(len(ORDERS_BY_PAIRS)))
 
 
-GROWTH = tuple(_growth(bet) for bet in BETS)
+LOG_STAKE_FACTORS = tuple(_growth(bet) for bet in BETS)
 """`_growth` of each bet."""
-ENOUGH = 2 / DOUBT
+DECIDING_STAKE = 2 / DOUBT
 """The stake that decides: each direction has its own bet, with half of the doubt."""
 
-LEAST_ROUNDS = next(
-    n for n in range(1, 100) if sum(math.exp(n * growth[-1]) for growth in GROWTH) / len(GROWTH) >= ENOUGH
+LEAST_DECIDING_ROUNDS = next(
+    n
+    for n in range(1, 100)
+    if sum(math.exp(n * growth[-1]) for growth in LOG_STAKE_FACTORS) / len(LOG_STAKE_FACTORS) >= DECIDING_STAKE
 )
 """The fewest rounds that can decide: 4."""
 
@@ -80,7 +82,7 @@ def _least(apart: Sequence[Sequence[float]]) -> float:
     low, high = -1, len(steps) - 1  # if a saving is refuted as too small, every smaller one is
     while low < high:
         middle = (low + high + 1) // 2
-        refuted = _stake(apart, steps[middle]) >= ENOUGH
+        refuted = _stake(apart, steps[middle]) >= DECIDING_STAKE
         low, high = (middle, high) if refuted else (low, middle - 1)
     return steps[low] if low >= 0 else -math.inf
 
@@ -89,4 +91,6 @@ def _stake(apart: Sequence[Sequence[float]], saving: float) -> float:
     """The stake against a saving of less than `saving`, after all rounds."""
     pairs = [sum(difference >= saving for difference in differences) for differences in apart]
     most = 700.0  # the exponential of more overflows a float
-    return sum(math.exp(min(most, sum(growth[pair] for pair in pairs))) for growth in GROWTH) / len(GROWTH)
+    return sum(math.exp(min(most, sum(growth[pair] for pair in pairs))) for growth in LOG_STAKE_FACTORS) / len(
+        LOG_STAKE_FACTORS
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from gobrrr.treatments.framework.together import Saving
-from gobrrr.trials.candidate import LEAST_SHARE, Candidate
+from gobrrr.trials.candidate import LEAST_SAVING_SHARE, Candidate
 
 SEVERAL = "several at once"
 """The name of a set's treatment."""
@@ -22,13 +22,13 @@ Chosen, not measured."""
 MOST_SETS = 2
 """Sets that are tried whole, the best first. Chosen, not measured."""
 
-FED = ("dataloader-workers", "prefetch-pinned")
+INPUT_WAYS = ("dataloader-workers", "prefetch-pinned")
 """Ways that feed the step with input."""
 TRAINING = (
-    ("bf16-autocast", "fused-optimizer", "channels-last", *FED),
-    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", *FED),
-    ("bf16-autocast", "compile", "fused-optimizer", "channels-last", *FED),
-    ("tf32", "compile", "fused-optimizer", *FED),
+    ("bf16-autocast", "fused-optimizer", "channels-last", *INPUT_WAYS),
+    ("bf16-autocast", "compile:reduce-overhead", "fused-optimizer", *INPUT_WAYS),
+    ("bf16-autocast", "compile", "fused-optimizer", "channels-last", *INPUT_WAYS),
+    ("tf32", "compile", "fused-optimizer", *INPUT_WAYS),
 )
 SERVING = (
     ("bf16-cast", "cuda-graph"),
@@ -37,7 +37,7 @@ SERVING = (
 )
 """Sets that experts apply in training and in serving; ways that do not fit the workload are left out."""
 
-ALWAYS = frozenset({"fused-optimizer", "prefetch-pinned"})
+ALWAYS_IN_SETS = frozenset({"fused-optimizer", "prefetch-pinned"})
 """Ways that join every set even without a prediction: they remove launches, passes or copies, and conflict with no
 other way."""
 
@@ -53,7 +53,9 @@ def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float)
     larger comes first, because ways that do not pay are left out later.
     """
     fit = [candidate for candidate in candidates if _stands_in_a_set(candidate)]
-    by_way = {candidate.way: candidate for candidate in candidates if candidate in fit or candidate.way in ALWAYS}
+    by_way = {
+        candidate.way: candidate for candidate in candidates if candidate in fit or candidate.way in ALWAYS_IN_SETS
+    }
     found = [_with_always(_built(fit, predict, step_ns), by_way)]
     for recipe in (*TRAINING, *SERVING):
         found.append([by_way[name] for name in recipe if name in by_way])
@@ -68,7 +70,7 @@ def best_sets(candidates: Sequence[Candidate], predict: Predict, step_ns: float)
 
     def rank(candidate: Candidate) -> tuple[bool, int, float]:
         saved = candidate.expected_ns or 0.0
-        near = saved >= most - LEAST_SHARE * step_ns
+        near = saved >= most - LEAST_SAVING_SHARE * step_ns
         return not near, -len(candidate.members) if near else 0, -saved
 
     return sorted(candidates_by_way.values(), key=rank)[:MOST_SETS]
@@ -155,14 +157,14 @@ def _built(fit: Sequence[Candidate], predict: Predict, step_ns: float) -> list[C
             and (found := predict(_names([*members, candidate]), 1.0)) is not None
         ]  # fmt: skip
         most, candidate = max(predicted, key=lambda pair: pair[0], default=(0.0, None))
-        if candidate is None or most - saved < LEAST_SHARE * step_ns:
+        if candidate is None or most - saved < LEAST_SAVING_SHARE * step_ns:
             return members
         members, saved = [*members, candidate], most
 
 
 def _with_always(members: list[Candidate], by_way: Mapping[str, Candidate]) -> list[Candidate]:
     """A set of two or more ways, and the ways of ALWAYS that do not conflict with it."""
-    for name in sorted(ALWAYS & set(by_way)) if len(members) > 1 else ():
+    for name in sorted(ALWAYS_IN_SETS & set(by_way)) if len(members) > 1 else ():
         more = [*members, by_way[name]]
         members = members if by_way[name] in members or _at_odds(more) else more
     return members

@@ -8,7 +8,7 @@ from typing import Protocol
 from gobrrr.trials.candidate import Candidate
 from gobrrr.trials.costs import Costs
 from gobrrr.trials.looking import enough
-from gobrrr.trials.pace import GRACE, ROOM
+from gobrrr.trials.pace import GRACE_SHARE, TRIAL_OVERHEAD
 
 
 class Started(Protocol):
@@ -62,12 +62,12 @@ class Spending:
         restarting the process, and for the shortest trial of another way."""
         if not others:
             return 0.0
-        return GRACE * self.budget_s + self._bench.start_s + min(self.costs.of(other, step_s) for other in others)
+        return GRACE_SHARE * self.budget_s + self._bench.start_s + min(self.costs.of(other, step_s) for other in others)
 
     def enough(self, seconds: float, once_s: float) -> float:
         """The budget with room for `seconds` after what was spent so far, which may take longer next time. `once_s`:
         the time of a measurement that is still due on this machine."""
-        return enough(ROOM * self.spent + seconds, self.budget_s, once_s)
+        return enough(TRIAL_OVERHEAD * self.spent + seconds, self.budget_s, once_s)
 
     def _starting(self) -> float:
         return self._bench.start_s if self._bench.down else 0.0

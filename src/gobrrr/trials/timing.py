@@ -3,8 +3,8 @@
 A round has two blocks of steps of each arm, in an order drawn at random. The reported difference is the median over the
 rounds; its certainty comes only from the order of the times within each round (`sequential`). After each round the
 trial ends if the result is clear: the other arm is faster, slower, or can't be faster by enough to keep it. A
-difference under `LEAST_SHARE` of the step counts as none, because the placement of memory alone causes as much. The
-uncertainty of a difference is the distance from the median to the end of the interval that is nearer to "no
+difference under `LEAST_DIFFERENCE_SHARE` of the step counts as none, because the placement of memory alone causes as
+much. The uncertainty of a difference is the distance from the median to the end of the interval that is nearer to "no
 difference"; where no difference is shown, to the farther end.
 
 The times of both arms are the medians of their own blocks. A way helps or hurts only if these show it as well: on a
@@ -26,13 +26,13 @@ from gobrrr import units
 from gobrrr.model.treated import Timing
 from gobrrr.observe.live.clock import wait as wait_for_device
 from gobrrr.trials.pace import UNDECIDED, Stages
-from gobrrr.trials.sequential import LEAST_ROUNDS, ORDERS, Round, interval
+from gobrrr.trials.sequential import LEAST_DECIDING_ROUNDS, ORDERS, Round, interval
 
 Side = Callable[[], AbstractContextManager[Callable[[], Any]]]
 """Entering it gives the callable that runs one step."""
 Settled = Literal["helped", "no_change", "hurt", "inconclusive"]
 
-ROUNDS, MOST_ROUNDS = 16, 30
+PLANNED_ROUNDS, MOST_ROUNDS = 16, 30
 """The steps of a block leave time for so many rounds; and the most rounds that are run. Chosen, not measured."""
 SURE_S, SURE_ROUNDS = 1.0, 8
 """So many rounds are run in any case if they take no longer than this, for a better estimate of a short step's time."""
@@ -40,15 +40,15 @@ BLOCK_NS = 20e6
 """The shortest time of a block, beside which the resolution of the clock does not count. Chosen, not measured."""
 BLOCK_STEPS, MOST_BLOCK_STEPS = 5, 20_000
 """Steps of a block where time allows, and at most. Chosen, not measured."""
-LEAST_SHARE = 0.01
+LEAST_DIFFERENCE_SHARE = 0.01
 """A smaller difference, as a share of the step, counts as none. Chosen, not measured."""
 WORTH_SHARE = 0.02
 """A way that can't save a larger share of the step gets no more rounds. Chosen, not measured."""
 WIDE_SHARE = 0.1
 """With a larger uncertainty, as a share of the step, the verdict is not "no change". Chosen, not measured."""
-AGREEING = 0.5
+AGREEING_SHARE = 0.5
 """The share of a certain gain by which the blocks' medians may differ from the rounds' median. Chosen, not measured."""
-SEED = 20_261
+ROUND_ORDER_SEED = 20_261
 """The seed of the random order of rounds."""
 
 
@@ -114,7 +114,7 @@ def _agree(times: Sequence[float]) -> bool:
 def block_steps(step_ns: float, seconds: float) -> int:
     """The steps of a block: enough for BLOCK_NS, and BLOCK_STEPS where time allows."""
     enough = min(MOST_BLOCK_STEPS, math.ceil(BLOCK_NS / max(step_ns, 1.0)))
-    affordable = int(seconds * 1e9 / (4 * ROUNDS) / max(step_ns, 1.0)) - 1
+    affordable = int(seconds * 1e9 / (4 * PLANNED_ROUNDS) / max(step_ns, 1.0)) - 1
     return max(enough, min(BLOCK_STEPS, affordable), 1)
 
 
@@ -140,7 +140,7 @@ def compare(
     unless they take more than `most_s`; if `patient`, only `most_s` bounds it.
     """
     steps = block_steps(step_ns, seconds)
-    begin, dice = clock(), random.Random(SEED)
+    begin, dice = clock(), random.Random(ROUND_ORDER_SEED)
 
     def block(side: Side) -> float:
         if prepare is not None:
@@ -171,7 +171,7 @@ def _over(rounds: Sequence[Round], spent_s: float, seconds: float, most_s: float
     if not done:
         return False
     each = spent_s / done
-    if done >= MOST_ROUNDS or spent_s + each > (seconds if done >= LEAST_ROUNDS else most_s):
+    if done >= MOST_ROUNDS or spent_s + each > (seconds if done >= LEAST_DECIDING_ROUNDS else most_s):
         return True
     if done < min(SURE_ROUNDS, SURE_S / each):
         return False
@@ -203,7 +203,7 @@ class _Read:
     def shown(self) -> bool:
         """Whether one arm is certainly faster, by more than LEAST_SHARE."""
         certain = self.least > 0 if self.saved > 0 else self.most < 0
-        return certain and abs(self.saved) > LEAST_SHARE * self.base
+        return certain and abs(self.saved) > LEAST_DIFFERENCE_SHARE * self.base
 
     @property
     def settled(self) -> bool:
@@ -217,16 +217,16 @@ class _Read:
         toward, away = self.saved - self.least, self.most - self.saved
         if self.saved < 0:
             toward, away = away, toward
-        return max(toward if self.shown else max(toward, away), LEAST_SHARE * self.base)
+        return max(toward if self.shown else max(toward, away), LEAST_DIFFERENCE_SHARE * self.base)
 
     @property
     def contradicts(self) -> bool:
         """Whether the medians of the blocks contradict the rounds."""
         saving = self.base - self.other
-        if self.shown and (saving * self.saved <= 0 or abs(saving) <= LEAST_SHARE * self.base):
+        if self.shown and (saving * self.saved <= 0 or abs(saving) <= LEAST_DIFFERENCE_SHARE * self.base):
             return True  # the medians have to show it as well
         apart = abs(self.saved - saving)
-        return apart > max(min(self.uncertain, WIDE_SHARE * self.base), AGREEING * abs(self.saved))
+        return apart > max(min(self.uncertain, WIDE_SHARE * self.base), AGREEING_SHARE * abs(self.saved))
 
 
 def _read(rounds: Sequence[Round]) -> _Read:
@@ -258,10 +258,11 @@ def decide(rounds: Sequence[Round], *, steps: int, work: float = 1.0) -> Compare
 
 def _verdict(read: _Read, spread: float, rounds: int) -> tuple[Settled, str]:
     base, saving = read.base, read.base - read.other
-    if rounds < LEAST_ROUNDS:
+    if rounds < LEAST_DECIDING_ROUNDS:
         return (
             "inconclusive",
-            f"{UNDECIDED}: timed in {units.things(rounds, 'round')}, and a verdict takes at least {LEAST_ROUNDS}",
+            f"{UNDECIDED}: timed in {units.things(rounds, 'round')}, "
+            f"and a verdict takes at least {LEAST_DECIDING_ROUNDS}",
         )
     times = f"{units.duration(base)} before, {_signed(saving, base)} with it"
     sure = f"give or take {units.duration(spread)} ({units.things(rounds, 'round')})"

@@ -17,14 +17,14 @@ from gobrrr.model.treated import Treated, TrialRecord, Untried
 from gobrrr.model.workload import Workload
 from gobrrr.report.text import sanitise
 from gobrrr.trials import doubts
-from gobrrr.trials.candidates import Looked
-from gobrrr.trials.choosing import Choice, Found, Options, named
+from gobrrr.trials.candidates import StepOverview
+from gobrrr.trials.choosing import Choice, SearchOptions, SearchState, named
 from gobrrr.trials.ledger import Ledger
 from gobrrr.trials.pace import Stages
-from gobrrr.trials.remote import Remote
-from gobrrr.trials.search import Bench, Search, Telling
+from gobrrr.trials.remote import ChildRunner
+from gobrrr.trials.search import NamedProgress, Search, StepRunner
 
-MOST_NAMES = 12
+MOST_SUGGESTED_WAYS = 12
 """Names that an error message lists at most."""
 
 IN_PROCESS = (
@@ -36,7 +36,7 @@ IN_PROCESS = (
 
 def treat(
     target: str | Workload | Callable[..., Any],
-    options: Options,
+    options: SearchOptions,
     *,
     ledger: Path | None = None,
     limit_s: float | None = None,
@@ -50,11 +50,11 @@ def treat(
     of a step in this process pass through.
     """
     begun = time.monotonic() if begun is None else begun
-    tell = Telling(stages)
+    tell = NamedProgress(stages)
     options = dataclasses.replace(options, limit_s=limit_s)
     book = Ledger.open(ledger)
     if isinstance(target, str):
-        remote = Remote(target, budget_s=options.budget_s, limit_s=limit_s, stages=tell)
+        remote = ChildRunner(target, budget_s=options.budget_s, limit_s=limit_s, stages=tell)
         try:
             return run(remote, target, options, book, begun=begun, tell=tell)
         finally:
@@ -63,7 +63,7 @@ def treat(
 
     if not live.has_torch():
         raise UsageError("a live run needs torch: pip install torch")
-    from gobrrr.trials.bench import Here, put_back, workload_of
+    from gobrrr.trials.bench import LocalRunner, put_back, workload_of
 
     name = live.name_of(target)
     with put_back(target) as unknown:
@@ -72,13 +72,13 @@ def treat(
             IN_PROCESS,
             *(unknown if workload.step is target else ()),
         )  # a callable that returned a workload ran no step
-        bench = Here(workload, name, alone=False, stages=tell)
+        bench = LocalRunner(workload, name, alone=False, stages=tell)
         return run(bench, name, options, book, begun=begun, notes=notes, tell=tell)
 
 
 def run(
-    bench: Bench, target: str, options: Options, ledger: Ledger, *, begun: float | None = None,
-    notes: Sequence[str] = (), tell: Telling | None = None, clock: Callable[[], float] = time.monotonic,
+    bench: StepRunner, target: str, options: SearchOptions, ledger: Ledger, *, begun: float | None = None,
+    notes: Sequence[str] = (), tell: NamedProgress | None = None, clock: Callable[[], float] = time.monotonic,
 ) -> Treated:  # fmt: skip
     """Search on a bench, and make the record. `begun`: the clock's time of the request."""
     begun = clock() if begun is None else begun
@@ -91,7 +91,7 @@ def run(
     return told(found, target, planned, clock() - begun, (*notes, *ledger.notes), options.only)
 
 
-def _check_names(looked: Looked, options: Options) -> None:
+def _check_names(looked: StepOverview, options: SearchOptions) -> None:
     """Refuse a name in --only or --without that is neither a way nor a treatment."""
     names = {name for candidate in looked.candidates for name in (candidate.way, candidate.treatment)}
     names |= {untried.way for untried in looked.unfit}
@@ -102,12 +102,17 @@ def _check_names(looked: Looked, options: Options) -> None:
 
 def _some(names: Sequence[str]) -> str:
     """The first MOST_NAMES names, and how many more there are."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MOST_SUGGESTED_WAYS
+    return ", ".join(names[:MOST_SUGGESTED_WAYS]) + (f" and {more} more" if more > 0 else "")
 
 
 def told(
-    found: Found, target: str, planned: Sequence[Choice], seconds: float, notes: Sequence[str], only: Sequence[str] = ()
+    found: SearchState,
+    target: str,
+    planned: Sequence[Choice],
+    seconds: float,
+    notes: Sequence[str],
+    only: Sequence[str] = (),
 ) -> Treated:
     """The record of a search."""
     step = found.before.step_ns
@@ -133,7 +138,7 @@ def told(
     )
 
 
-def _untried(found: Found, only: Sequence[str]) -> tuple[Untried, ...]:
+def _untried(found: SearchState, only: Sequence[str]) -> tuple[Untried, ...]:
     """The ways that were not tried: first those that the user named, then those that fit the workload."""
     unfit = {untried.way for untried in found.looked.unfit}
 
@@ -153,7 +158,7 @@ def _plan(choice: Choice, step: float | None) -> str:
     return f"{name}: predicted to save {units.duration(choice.expected)}{share}, {interval}"
 
 
-def code_of(found: Found) -> str:
+def code_of(found: SearchState) -> str:
     """The code to paste for all kept ways, in the order in which they are applied; each import once, at the top."""
     imports: list[str] = []
     parts: list[str] = []

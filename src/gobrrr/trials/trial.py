@@ -20,27 +20,27 @@ from gobrrr.model.workload import Workload
 from gobrrr.observe.live.clock import on_gpu, wait
 from gobrrr.observe.live.state.snapshot import Snapshot, snapshot
 from gobrrr.system.reading import System
-from gobrrr.treatments.framework.way import Unapplied, Way
+from gobrrr.treatments.framework.way import NotApplicable, TreatmentWay
 from gobrrr.trials import numerics, pace, timing
-from gobrrr.trials.arms import Arm, Unrestored, ahead
-from gobrrr.trials.pace import UNDECIDED, Allowed, Stages
-from gobrrr.trials.sequential import LEAST_ROUNDS
+from gobrrr.trials.arms import Arm, NotRestored, ahead
+from gobrrr.trials.pace import UNDECIDED, Stages, TrialTime
+from gobrrr.trials.sequential import LEAST_DECIDING_ROUNDS
 
-STEPS = 3
+COMPARED_STEPS = 3
 """Steps whose numbers are compared. Chosen, not measured."""
 WARM_SHARE = 0.25
 """The share of a trial's seconds that warming up may take in each arm; compiling is not cut off. Chosen."""
 TIMING_SHARE, NUMERICS_SHARE = 0.5, 0.5
 """The shares of a trial's seconds for timing, and for comparing the numbers at most. Chosen, not measured."""
-AHEAD_STEPS, AHEAD_BLOCKS, AHEAD_MOST = 5, pace.BLOCKS * LEAST_ROUNDS, 3.0
+AHEAD_STEPS, AHEAD_BLOCKS, AHEAD_MOST = 5, pace.BLOCKS * LEAST_DECIDING_ROUNDS, 3.0
 """For a loader with workers: the timed steps of a block, the blocks of the fewest rounds, and how many times a trial's
 seconds for timing they may take."""
 SLOW_SHARE = 1 / 30
 """The numbers of a step that takes a larger share of a trial's seconds are compared in few runs. Chosen."""
-TOLD_S = 0.05
+LEAST_COMPILE_S = 0.05
 """A shorter warm-up is not reported as compile time. Chosen, not measured."""
 STAGES = ("applying", "warming up", "comparing the numbers", "timing in turns")
-COMPILING = "compiling, and warming up"
+COMPILING_STAGE = "compiling, and warming up"
 """The stages of a trial in its progress."""
 
 
@@ -60,12 +60,12 @@ class _Ended(Exception):
 
 def run_trial(
     workload: Workload,
-    kept: Sequence[Way],
-    way: Way,
+    kept: Sequence[TreatmentWay],
+    way: TreatmentWay,
     *,
-    instead_of: Way | None = None,
-    steps: int = STEPS,
-    allowed: Allowed,
+    instead_of: TreatmentWay | None = None,
+    steps: int = COMPARED_STEPS,
+    allowed: TrialTime,
     progress: Stages | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> TrialRecord:
@@ -82,11 +82,11 @@ class _Trial:
     def __init__(
         self,
         workload: Workload,
-        kept: Sequence[Way],
-        way: Way,
-        instead_of: Way | None,
+        kept: Sequence[TreatmentWay],
+        way: TreatmentWay,
+        instead_of: TreatmentWay | None,
         steps: int,
-        allowed: Allowed,
+        allowed: TrialTime,
         progress: Stages | None,
         clock: Callable[[], int],
     ) -> None:
@@ -119,8 +119,8 @@ class _Trial:
             why = str(error)
         except Exception as error:
             why = _line(error, self._way)
-            self._found["unapplied"] = isinstance(error, Unapplied)
-            self._found["unfit_member"] = error.way if isinstance(error, Unapplied) else ""
+            self._found["unapplied"] = isinstance(error, NotApplicable)
+            self._found["unfit_member"] = error.way if isinstance(error, NotApplicable) else ""
         finally:
             failed = self._end(original)
         if failed:
@@ -200,11 +200,11 @@ class _Trial:
             with Arm(self._workload, (self._way,)).entered() as entered:
                 entered.call()
             wait()
-        except (Unrestored, Unapplied):
+        except (NotRestored, NotApplicable):
             raise
         except Exception as error:
             if not out_of_memory(error):
-                raise Unapplied(f"the step fails with it: {_first_line(error)}") from error
+                raise NotApplicable(f"the step fails with it: {_first_line(error)}") from error
         state.restore()
 
     def _warm(self, state: Snapshot) -> tuple[_Warm, _Warm]:
@@ -215,7 +215,7 @@ class _Trial:
         ours = _allocated() - held
         second = self._warmed(self._after, state, state.device_bytes + max(0, ours))
         self._found["memory_before_bytes"], self._found["memory_after_bytes"] = first.peak_bytes, second.peak_bytes
-        if self._way.compiles or second.extra_s > TOLD_S:
+        if self._way.compiles or second.extra_s > LEAST_COMPILE_S:
             self._found["compile_s"] = second.extra_s
         self._found["recompiles_stopped"] = second.settled
         return first, second
@@ -225,7 +225,7 @@ class _Trial:
         state.restore()
         compiles = any(way.compiles for way in arm.ways)
         if compiles and self._progress is not None:
-            self._progress(f"{self._way.name}: {COMPILING}", 1, len(STAGES))
+            self._progress(f"{self._way.name}: {COMPILING_STAGE}", 1, len(STAGES))
         begin = self._clock()
         with arm.entered() as entered:
             applied_s = (self._clock() - begin) / 1e9
@@ -276,7 +276,7 @@ class _Trial:
         self._found["recompiles_stopped"] = again == 0
         if again:
             return "inconclusive", f"it kept compiling: {units.things(again, 'compilation')} while it was timed"
-        self._found["late"] = compared.timing.rounds < LEAST_ROUNDS
+        self._found["late"] = compared.timing.rounds < LEAST_DECIDING_ROUNDS
         saving = compared.timing.before_ns - compared.timing.after_ns / self._work
         compile_s = self._found.get("compile_s")
         if compared.verdict == "helped" and compile_s is not None:
@@ -357,13 +357,13 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
-def _line(error: Exception, way: Way) -> str:
+def _line(error: Exception, way: TreatmentWay) -> str:
     """Why a trial ended in an error."""
-    if isinstance(error, Unrestored):
+    if isinstance(error, NotRestored):
         return f"{error}; the workload may be changed"
     if out_of_memory(error):
         return f"out of memory with {way.name}: {_first_line(error)}"
-    if isinstance(error, Unapplied):
+    if isinstance(error, NotApplicable):
         return f"{way.name} can't be applied: {error}"
     return f"{way.name} failed: {_first_line(error)}"
 

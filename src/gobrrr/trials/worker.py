@@ -65,41 +65,41 @@ class Worker:
         try:
             self._say(self._answer(request))
         except GobrrrError as error:
-            self._say(messages.Refused(str(error)))
+            self._say(messages.RefusedAnswer(str(error)))
         except (Exception, SystemExit) as error:
             traceback.print_exception(error)
             self._say(self._failed(error))
 
-    def _failed(self, error: BaseException) -> messages.Refused:
+    def _failed(self, error: BaseException) -> messages.RefusedAnswer:
         """An error in one line: the user's errors with their place, gobrrr's own with their kind."""
         from gobrrr.doors import live
         from gobrrr.report.text import sanitise
 
         said = live.users_error(sanitise(self._target), error)
         if said is not None:
-            return messages.Refused(said)
-        return messages.Refused(f"{type(error).__name__}: {str(error)[:500]}", bug=True)
+            return messages.RefusedAnswer(said)
+        return messages.RefusedAnswer(f"{type(error).__name__}: {str(error)[:500]}", bug=True)
 
     def _answer(self, request: messages.Request) -> messages.Answer:
         from gobrrr.doors import live
 
-        if isinstance(request, messages.Open):
+        if isinstance(request, messages.OpenRequest):
             self._target = request.target
             if not live.has_torch():
                 raise UsageError("a live run needs torch: pip install torch")
-            from gobrrr.trials.bench import Here, load
+            from gobrrr.trials.bench import LocalRunner, load
 
-            self._bench = Here(load(request.target), request.target, alone=True, stages=self._tell)
-            return messages.Opened()
-        from gobrrr.trials.bench import Here
+            self._bench = LocalRunner(load(request.target), request.target, alone=True, stages=self._tell)
+            return messages.OpenedAnswer()
+        from gobrrr.trials.bench import LocalRunner
 
-        assert isinstance(self._bench, Here)
-        if isinstance(request, messages.Look):
-            return messages.Seen(self._bench.look(request.kept, request.within_s, request.spent_s))
-        if isinstance(request, messages.Join):
-            return messages.Tried(self._bench.together(request.kept, request.allowed))
+        assert isinstance(self._bench, LocalRunner)
+        if isinstance(request, messages.DiagnoseRequest):
+            return messages.DiagnosisAnswer(self._bench.look(request.kept, request.within_s, request.spent_s))
+        if isinstance(request, messages.JoinTrialRequest):
+            return messages.TrialAnswer(self._bench.together(request.kept, request.allowed))
         record = self._bench.trial(request.kept, request.way, request.allowed, request.instead_of)
-        return messages.Tried(record)
+        return messages.TrialAnswer(record)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         """Send progress, which also shows that the process is alive."""
@@ -107,7 +107,7 @@ class Worker:
         now = time.monotonic()
         if stage != last or now - at >= QUIET_S:
             self._told = (stage, now)
-            self._say(messages.Told(stage, done, total))
+            self._say(messages.ProgressMessage(stage, done, total))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import catalogue
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import Unfit, Way
+from gobrrr.treatments.framework.way import TreatmentWay, UnfitWay
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -86,21 +86,21 @@ def closure(workload: Workload) -> Workload:
     return replace(workload, step=step, inputs=(*workload.inputs, *workload.targets), loss=None, targets=())
 
 
-def ways_of(treatment: str, workload: Workload) -> dict[str, Way | Unfit]:
+def ways_of(treatment: str, workload: Workload) -> dict[str, TreatmentWay | UnfitWay]:
     own = next(one for one in catalogue() if one.name == treatment).ways
     assert own is not None
     return {one.name: one for one in own(workload)}
 
 
-def way_of(name: str, workload: Workload) -> Way:
+def way_of(name: str, workload: Workload) -> TreatmentWay:
     found = ways_of(name.partition(":")[0], workload)[name]
-    assert isinstance(found, Way), found
+    assert isinstance(found, TreatmentWay), found
     return found
 
 
 def why_not(name: str, workload: Workload) -> str:
     found = ways_of(name.partition(":")[0], workload)[name]
-    assert isinstance(found, Unfit), found
+    assert isinstance(found, UnfitWay), found
     return found.why
 
 
@@ -151,7 +151,7 @@ def untouched(workload: Workload) -> Iterator[None]:
     assert state_of(workload) == before
 
 
-def restores(way: Way, workload: Workload, *, steps: bool = True) -> None:
+def restores(way: TreatmentWay, workload: Workload, *, steps: bool = True) -> None:
     """A way leaves the workload as it was: after a visit, after a second one, and after an exception.
 
     A step of inference is taken in each; of training none, for it changes the state that is compared.
@@ -166,7 +166,9 @@ def restores(way: Way, workload: Workload, *, steps: bool = True) -> None:
         raise OfTheStep
 
 
-def trained(workload: Workload, way: Way | None = None, steps: int = 3, visits: int = 1) -> tuple[list[Any], list[Any]]:
+def trained(
+    workload: Workload, way: TreatmentWay | None = None, steps: int = 3, visits: int = 1
+) -> tuple[list[Any], list[Any]]:
     """(losses, parameters) after some steps, in one visit or in several."""
     kept: dict[str, Any] = {}
     losses = []

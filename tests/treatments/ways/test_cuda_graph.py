@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from gobrrr.treatments.framework import applying, capturing
-from gobrrr.treatments.framework.way import Unapplied
+from gobrrr.treatments.framework.way import NotApplicable
 from tests.treatments.ways.making import (
     Net,
     OfTheStep,
@@ -186,7 +186,7 @@ def test_what_a_replay_would_not_do_is_refused(device):
         broken = replace(inner, step=step)
         with (
             untouched(broken),
-            pytest.raises(Unapplied, match=why),
+            pytest.raises(NotApplicable, match=why),
             fits(broken).apply(broken, {}),
         ):
             pass
@@ -199,7 +199,7 @@ def test_a_step_that_waits_for_the_device_is_not_captured(device):
     step.waits = True
     workload = replace(inference(), step=step)
     why = r"waits for the device inside it \(test_cuda_graph.py:\d+\)"
-    with untouched(workload), pytest.raises(Unapplied, match=why):
+    with untouched(workload), pytest.raises(NotApplicable, match=why):
         fits(workload).apply(workload, {}).__enter__()
     assert not device
 
@@ -209,7 +209,7 @@ def test_what_can_not_be_captured_says_so_in_one_line(device):
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     workload = replace(inference(), step=step)
-    with pytest.raises(Unapplied, match=r"can't be captured: RuntimeError: operation not permitted[^\n]*$"):
+    with pytest.raises(NotApplicable, match=r"can't be captured: RuntimeError: operation not permitted[^\n]*$"):
         fits(workload).apply(workload, {}).__enter__()
 
 
@@ -265,5 +265,5 @@ def test_a_forward_that_a_graph_can_not_stand_for_is_refused(device, monkeypatch
     )
     for step, why in cases:
         workload = replace(inference(model), step=step)
-        with untouched(workload), pytest.raises(Unapplied, match=why), cuda_graph._forward(workload, {}):
+        with untouched(workload), pytest.raises(NotApplicable, match=why), cuda_graph._forward(workload, {}):
             pass

@@ -11,7 +11,7 @@ from gobrrr.model.workload import Workload
 from gobrrr.treatments import catalogue
 from gobrrr.treatments.framework import applying
 from gobrrr.treatments.framework.asking import word_of
-from gobrrr.treatments.framework.way import Unfit
+from gobrrr.treatments.framework.way import UnfitWay
 from tests.treatments.ways.making import Pictures, closure, inference, torch, training
 
 WORKLOADS = {
@@ -34,7 +34,7 @@ def test_ways_say_what_they_are(kind: str, cuda: bool, monkeypatch: pytest.Monke
         for one in treatment.ways(workload) if treatment.ways is not None else ():
             seen.append(one.name)
             assert one.name.partition(":")[0] == treatment.name
-            if isinstance(one, Unfit):
+            if isinstance(one, UnfitWay):
                 assert one.why
                 assert "\n" not in one.why
                 continue
@@ -58,7 +58,7 @@ def codes() -> list[str]:
             for treatment in catalogue()
             if treatment.ways is not None
             for one in treatment.ways(make())
-            if not isinstance(one, Unfit)
+            if not isinstance(one, UnfitWay)
         ]
     return found
 

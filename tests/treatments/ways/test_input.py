@@ -11,7 +11,7 @@ import pytest
 from gobrrr.model.workload import Workload
 from gobrrr.treatments import dataloader_workers
 from gobrrr.treatments.framework import applying, loading
-from gobrrr.trials.pace import Allowed
+from gobrrr.trials.pace import TrialTime
 from gobrrr.trials.trial import run_trial
 from tests.treatments.ways.making import bits, run, torch, training, way_of, why_not
 
@@ -222,7 +222,7 @@ class Short(nn.Module):
 def test_a_model_made_for_its_batch_is_not_given_twice_of_it_and_no_trial_is_made_of_it(model, x, says):
     workload = Workload(model=model, inputs=(x,))
     before = {name: one.clone() for name, one in model.state_dict().items()}
-    found = run_trial(workload, (), way_of("larger-batch", workload), allowed=Allowed(seconds=1.0))
+    found = run_trial(workload, (), way_of("larger-batch", workload), allowed=TrialTime(seconds=1.0))
     assert (found.verdict, found.unapplied, found.timing) == ("inconclusive", True, None)
     assert found.why.startswith("larger-batch can't be applied: the step fails with it: RuntimeError: ")
     assert says in found.why
@@ -231,7 +231,7 @@ def test_a_model_made_for_its_batch_is_not_given_twice_of_it_and_no_trial_is_mad
 
 def test_memory_that_is_short_before_compiling_is_no_refusal():
     workload = Workload(model=Short(), inputs=(torch.randn(4),))
-    found = run_trial(workload, (), way_of("larger-batch", workload), allowed=Allowed(seconds=1.0))
+    found = run_trial(workload, (), way_of("larger-batch", workload), allowed=TrialTime(seconds=1.0))
     assert not found.unapplied
     assert found.why.startswith("out of memory with larger-batch")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from gobrrr.treatments.framework.way import Unapplied
+from gobrrr.treatments.framework.way import NotApplicable
 from tests.treatments.ways.making import (
     Net,
     OfTheStep,
@@ -190,7 +190,7 @@ def test_a_step_that_waits_for_the_device_is_not_captured_and_left_as_it_was():
     waiting = replace(workload, step=reads)
     run(waiting)
     before = state_of(waiting)
-    with pytest.raises(Unapplied, match="waits for the device"), way_of("cuda-graph", waiting).apply(waiting, {}):
+    with pytest.raises(NotApplicable, match="waits for the device"), way_of("cuda-graph", waiting).apply(waiting, {}):
         pass
     assert state_of(waiting) == before
     assert run(waiting)  # the device goes on

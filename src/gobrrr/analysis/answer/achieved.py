@@ -6,17 +6,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from gobrrr import units
-from gobrrr.analysis.answer.summary import calls_of, in_steps
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.analysis.pricing.price import Class, Priced
+from gobrrr.analysis.answer.summary import call_counts, in_steps
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.analysis.pricing.price import Priced, WorkClass
 from gobrrr.analysis.pricing.roofline import matrix_peak, vector_type
 from gobrrr.model.events import EventTable
 from gobrrr.model.machine import Ceiling, Machine
 
-NAMED = 0.05
+LEAST_NAMED_SHARE = 0.05
 """A unit that does less than this share of the work is not named. Chosen, not measured."""
 
-MEASURED = "`gobrrr machine`, run on it, measures it or says why it can't"
+HOW_TO_MEASURE_PEAK = "`gobrrr machine`, run on it, measures it or says why it can't"
 """How to learn a peak that is not known."""
 
 
@@ -35,11 +35,11 @@ class Achieved:
     at_least: bool
 
 
-def achieved(events: EventTable, priced: Priced, steps: Steps, machine: Machine | None) -> Achieved | None:
+def achieved(events: EventTable, priced: Priced, steps: StepWindow, machine: Machine | None) -> Achieved | None:
     """The FLOPs of one step beside the peaks; None where no FLOP is counted or no machine is known."""
     if machine is None:
         return None
-    counts = calls_of(priced, in_steps(events, priced.links, steps) & (priced.kind == Class.COMPUTE))
+    counts = call_counts(priced, in_steps(events, priced.links, steps) & (priced.kind == WorkClass.COMPUTE))
     flop: dict[str, float] = defaultdict(float)
     peaks: dict[str, Ceiling | None] = {}
     for group, count in zip(priced.groups, counts.tolist(), strict=True):
@@ -70,11 +70,13 @@ def achieved(events: EventTable, priced: Priced, steps: Steps, machine: Machine 
 def in_words(reached: Achieved, wall_ns: float, least: str) -> str:
     """The check as a line of evidence. `least`: "at least " where not all FLOPs of the step are counted."""
     rate = f"achieved {least}{units.rate(reached.flop / wall_ns * 1e9, 'FLOP')}"
-    if sum(reached.without.values()) > NAMED * reached.flop or not reached.peak_ns:
+    if sum(reached.without.values()) > LEAST_NAMED_SHARE * reached.flop or not reached.peak_ns:
         missing = max(reached.without, key=lambda unit: reached.without[unit], default="type it computes in").split()[0]
-        return f"{rate}; the peak of {missing} on this device is not known: {MEASURED}"
+        return f"{rate}; the peak of {missing} on this device is not known: {HOW_TO_MEASURE_PEAK}"
     share = reached.peak_ns / wall_ns
-    named = [unit for unit, part in sorted(reached.share_of.items(), key=lambda item: -item[1]) if part >= NAMED]
+    named = [
+        unit for unit, part in sorted(reached.share_of.items(), key=lambda item: -item[1]) if part >= LEAST_NAMED_SHARE
+    ]
     dtypes = list(dict.fromkeys(unit.split()[0] for unit in named))
     peaks = f"the {dtypes[0]} peak" if len(named) == 1 else f"the peaks of its types ({', '.join(named)})"
     if share > 1:

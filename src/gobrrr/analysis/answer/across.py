@@ -15,11 +15,11 @@ import numpy as np
 from gobrrr.analysis.answer.study import Study
 from gobrrr.analysis.answer.summary import in_steps
 from gobrrr.analysis.events.ratios import share as share_of
-from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.pricing.price import WorkClass
 from gobrrr.model.diagnosis import Wall
 from gobrrr.model.events import I8
 
-WAITING = "waiting"
+WAITING_FOR_RANKS = "waiting"
 """Cause of the communication line: time in a collective before its last rank arrives."""
 
 Lines = dict[tuple[str, str | None], float]
@@ -62,7 +62,7 @@ def _synchronous(studies: list[Study], shares: list[float]) -> tuple[Lines, Wall
     lengths = [sum(lines.values()) for lines in own]
     value = max(lengths)
     for lines, length in zip(own, lengths, strict=True):
-        lines["communication", WAITING] = value - length
+        lines["communication", WAITING_FOR_RANKS] = value - length
     wall = Wall(value=value, low=min(max(lows), value), high=max([*highs, value]), how="estimated")
     return _mean_lines(own), wall
 
@@ -118,6 +118,6 @@ def transfer_shares(studies: list[Study]) -> list[float] | None:
 def _collectives(study: Study) -> I8:
     """Rows of the communication kernels of the steps, by start."""
     events, priced = study.rank.events, study.priced
-    wanted = in_steps(events, priced.links, study.steps) & (priced.kind == Class.COMMUNICATION)
+    wanted = in_steps(events, priced.links, study.steps) & (priced.kind == WorkClass.COMMUNICATION)
     rows = priced.links.device[np.flatnonzero(wanted)]
     return rows[np.argsort(events.start_ns[rows], kind="stable")]

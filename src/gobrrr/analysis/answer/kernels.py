@@ -7,14 +7,16 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.answer.summary import MOST_ROWS, in_steps
-from gobrrr.analysis.events.steps import Steps
+from gobrrr.analysis.answer.summary import MOST_TABLE_ROWS, in_steps
+from gobrrr.analysis.events.steps import StepWindow
 from gobrrr.analysis.pricing.price import Priced
 from gobrrr.model.diagnosis import KernelRow
 from gobrrr.model.events import EventTable
 
 
-def kernel_rows(events: EventTable, priced: Priced, steps: Steps, op_of_group: NDArray[np.int64]) -> list[KernelRow]:
+def kernel_rows(
+    events: EventTable, priced: Priced, steps: StepWindow, op_of_group: NDArray[np.int64]
+) -> list[KernelRow]:
     """The kernels, copies and memsets of a step by name, most device time first; at most `MOST_ROWS`.
 
     `op_of_group`: index of each group in the table of calls, or -1.
@@ -36,5 +38,5 @@ def kernel_rows(events: EventTable, priced: Priced, steps: Steps, op_of_group: N
             ns=float(ns[index]) / steps.count,
             ops=launched[index],
         )
-        for index in np.argsort(-ns, kind="stable")[:MOST_ROWS].tolist()
+        for index in np.argsort(-ns, kind="stable")[:MOST_TABLE_ROWS].tolist()
     ]

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from gobrrr import units
 from gobrrr.analysis.answer.study import Study
 
-DIFFERENT = 0.05
+LEAST_NOTED_DIFFERENCE = 0.05
 """A note says so where the profiled step differs from the measured one by more than this share, after all corrections.
 Chosen, not measured."""
 
-PACED = 0.25
+LEAST_NOTED_PACE = 0.25
 """A note says so where the host's pace differs by more than this share beyond what recording explains. Chosen, not
 measured."""
 
-TELLING = 0.005
+LEAST_NOTED_CONTRADICTION = 0.005
 """A note says so where kernels faster than their floor take this share of the device time. Chosen, not measured."""
 
 
@@ -50,13 +50,13 @@ def notes_of(studies: Sequence[Study], lead: Study, beaten: tuple[float, str]) -
 def _differing(lead: Study) -> list[str]:
     """Recorded steps whose time differs from that of other steps by more than recording explains."""
     pace = lead.evidence[0].unprofiled.cost.pace if lead.evidence else 1.0
-    if abs(pace - 1.0) > PACED:
+    if abs(pace - 1.0) > LEAST_NOTED_PACE:
         how = "slower" if pace < 1 else "faster"
         return [
             f"the host was {how} in the profiled steps than recording explains: its lines are scaled in proportion to "
             "match the measured step"
         ]
-    if abs(lead.scale - 1.0) <= DIFFERENT:
+    if abs(lead.scale - 1.0) <= LEAST_NOTED_DIFFERENCE:
         return []
     longer = "longer" if lead.scale > 1 else "shorter"
     by = units.percent(abs(lead.scale - 1.0))
@@ -75,7 +75,7 @@ def _share(lead: Study, mask: NDArray[np.bool_]) -> float:
 
 def _contradictions(share: float, most: str) -> list[str]:
     """Kernels faster than their floor: the count, the ceiling or the assumption about the cache is wrong."""
-    if share < TELLING:
+    if share < LEAST_NOTED_CONTRADICTION:
         return []
     return [
         f"{units.percent(share)} of the device time is in kernels faster than their floor (most: {most}): "

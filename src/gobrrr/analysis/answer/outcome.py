@@ -10,20 +10,20 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.answer.verdict import regime_of
 from gobrrr.analysis.budget.device import Key, budget_lines, device_budget, lines_of
-from gobrrr.analysis.budget.idle import INPUT, host_time
+from gobrrr.analysis.budget.idle import INPUT_CAUSE, host_time
 from gobrrr.analysis.budget.lead import running
-from gobrrr.analysis.events.steps import Steps
+from gobrrr.analysis.events.steps import StepWindow
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.price import Priced
 from gobrrr.analysis.replay.graph import F8, Mask, StepGraph, host_needs
-from gobrrr.analysis.replay.simulator import Run, moved, replayed
+from gobrrr.analysis.replay.simulator import GraphRun, moved, replayed
 from gobrrr.model.diagnosis import BudgetLine, MovedOp, Regime
 from gobrrr.model.events import I8, EventTable
 
-MOVED = 0.005
+LEAST_MOVED_SHARE = 0.005
 """A kind of call whose time changes by less than this share is not listed as moved. Chosen, not measured."""
 
-WORDS = {
+LINE_WORDS = {
     "compute": "computing at its roof",
     "memory": "memory traffic at its roof",
     "below_roof": "kernels below their roof",
@@ -35,10 +35,10 @@ WORDS = {
 }
 """The budget's lines in words."""
 
-ON_CPU = {"overhead": "dispatch and Python"}
+LINE_WORDS_ON_CPU = {"overhead": "dispatch and Python"}
 """Those that differ where the host's processor is the device."""
 
-AT_ROOF = ("compute", "memory")
+AT_ROOF_LINES = ("compute", "memory")
 """The budget's lines that neither a better kernel nor a faster host makes shorter."""
 
 
@@ -51,7 +51,7 @@ class Outcome:
     """
 
     events: EventTable
-    steps: Steps
+    steps: StepWindow
     lines: list[BudgetLine]
     regime: Regime
     then: str
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def outcome(
-    evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float | None, ran: Run | None = None
+    evidence: Evidence, graph: StepGraph, priced: Priced, wall_ns: float | None, ran: GraphRun | None = None
 ) -> Outcome:
     """Run a graph of `evidence`'s trace and make its budget.
 
@@ -123,10 +123,10 @@ def brought_to(changed: Outcome, now: Sequence[BudgetLine], step_ns: float, *, c
         part = min(more / saved, 1.0) if saved > 0 else 0.0
         for key, ns in shortened.items():
             # the time at the roof is known: a kernel that takes longer is further below it
-            longer: Key = ("below_roof", key[0]) if key[0] in AT_ROOF and ns > 0 else key
+            longer: Key = ("below_roof", key[0]) if key[0] in AT_ROOF_LINES and ns > 0 else key
             lines[longer] = lines.get(longer, 0.0) + part * ns
         more -= part * max(saved, 0.0)
-    off_roof = {key: ns for key, ns in changed.touched.items() if key[0] not in AT_ROOF}
+    off_roof = {key: ns for key, ns in changed.touched.items() if key[0] not in AT_ROOF_LINES}
     for touched in (off_roof, changed.touched, lines):
         more = _shared_out(lines, more, touched)
     return _with_lines(changed, lines, cpu=cpu)
@@ -145,7 +145,7 @@ def _shared_out(lines: dict[Key, float], more: float, among: Mapping[Key, float]
 def waiting_for_input(before: Outcome, ns: float, *, cpu: bool) -> Outcome:
     """The outcome with `ns` more in which the device waits for its input."""
     lines = _sums(before.lines)
-    lines["overhead", INPUT] = lines.get(("overhead", INPUT), 0.0) + ns
+    lines["overhead", INPUT_CAUSE] = lines.get(("overhead", INPUT_CAUSE), 0.0) + ns
     return _with_lines(before, lines, cpu=cpu)
 
 
@@ -163,13 +163,14 @@ def largest(lines: list[BudgetLine], *, cpu: bool) -> str:
     """The largest part of the step, in words. `cpu`: host and device are one processor."""
     sums: dict[str, float] = {}
     for line in lines:
-        side = "input" if line.line == "overhead" and line.cause == INPUT else line.line
+        side = "input" if line.line == "overhead" and line.cause == INPUT_CAUSE else line.line
         sums[side] = sums.get(side, 0.0) + line.share
     if not sums:
         return ""
     most = max(sums, key=lambda line: sums[line])
     part = "most" if sums[most] > 0.5 else "the largest part"
-    return f"{part} of the step is {({**WORDS, **ON_CPU} if cpu else WORDS)[most]} ({units.percent(sums[most])})"
+    line_words = {**LINE_WORDS, **LINE_WORDS_ON_CPU} if cpu else LINE_WORDS
+    return f"{part} of the step is {line_words[most]} ({units.percent(sums[most])})"
 
 
 def moved_ops(evidence: Evidence, graph: StepGraph, row_of_group: I8, priced: Priced) -> list[MovedOp]:
@@ -196,7 +197,7 @@ def moved_ops(evidence: Evidence, graph: StepGraph, row_of_group: I8, priced: Pr
         if row_of_group[at] >= 0 and group.work.bytes is not None:
             calls = float((evidence.calls.group == at).sum())
             bytes_[int(row_of_group[at])] = group.work.bytes * calls / count
-    moved = np.flatnonzero(np.abs(new - old) > MOVED * np.maximum(old, 1.0))
+    moved = np.flatnonzero(np.abs(new - old) > LEAST_MOVED_SHARE * np.maximum(old, 1.0))
     return [
         MovedOp(
             op=int(op),

@@ -14,8 +14,8 @@ import numpy as np
 from gobrrr import units
 from gobrrr.analysis.answer.study import device_totals
 from gobrrr.analysis.events.links import Links, launches
-from gobrrr.analysis.events.steps import Steps, find_steps, marks, step_lengths
-from gobrrr.model.events import ABSENT, DEVICE_KINDS, I8, Kind
+from gobrrr.analysis.events.steps import StepWindow, find_steps, marks, step_lengths
+from gobrrr.model.events import ABSENT, DEVICE_KINDS, I8, EventKind
 from gobrrr.model.profile import Profile, RankProfile
 
 MOST_EVENTS = 100_000
@@ -24,7 +24,7 @@ MOST_EVENTS = 100_000
 PART_EVENTS = 20_000
 """About how many events are studied of a longer recording: more take longer and show the same. Chosen."""
 
-LEAST_STEPS = 5
+LEAST_STUDIED_STEPS = 5
 """At least this many steps are studied, however long they are: fewer show no trend from step to step. Chosen."""
 
 LARGEST_PART = 0.5
@@ -40,7 +40,7 @@ class _Long:
 
     rank: RankProfile
     links: Links
-    steps: Steps
+    steps: StepWindow
     edges: I8
 
     @property
@@ -85,7 +85,7 @@ def _typical(wholes: Sequence[_Long]) -> tuple[int, int]:
     """(the first of the steps that are studied, how many they are)."""
     count = wholes[0].steps.count
     fit = int(PART_EVENTS // max(whole.in_a_step for whole in wholes))
-    many = min(max(fit, LEAST_STEPS), count)
+    many = min(max(fit, LEAST_STUDIED_STEPS), count)
     lengths = np.sum([step_lengths(whole.rank.events, whole.links, whole.steps) for whole in wholes], axis=0)
     runs = np.convolve(lengths, np.ones(many), mode="valid")
     return int(np.argmin(np.abs(runs - many * np.median(lengths)))), many
@@ -106,7 +106,7 @@ def _part(whole: _Long, first: int, many: int) -> RankProfile:
     work = device[(launched >= begin) & (launched < stop) | running]
     opens = int(launched[running].min(initial=begin))
     closes = max(stop, int(end[work].max(initial=stop)))
-    shadows = (events.kind == int(Kind.GPU_ANNOTATION)) | (events.kind == int(Kind.SYNC))
+    shadows = (events.kind == int(EventKind.GPU_ANNOTATION)) | (events.kind == int(EventKind.SYNC))
     kept = ((end > opens) | (start >= opens)) & (start < np.where(shadows, closes, stop))
     kept &= ~marks(events.names)[events.name] | (start >= begin)
     kept[np.isin(events.kind, DEVICE_KINDS)] = False

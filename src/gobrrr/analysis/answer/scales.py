@@ -11,33 +11,33 @@ from dataclasses import dataclass
 from gobrrr.model.diagnosis import Regime
 from gobrrr.model.live import Scaling
 
-SAME = 0.1
+SAME_BATCH_TIME = 0.1
 """Growth below this share counts as none: a step's time repeats no better. Chosen, not measured."""
 
-FOLLOWS, IGNORES = 0.7, 0.3
+LEAST_FOLLOWING_GROWTH, MOST_IGNORING_GROWTH = 0.7, 0.3
 """Growth of the time over growth of the work. The time follows the work at or above the first, and does not follow it
 at or below the second. Chosen, not measured."""
 
-OVERHEAD, WORK, BYTES = "overhead", "time follows the work", "time follows the bytes, not the FLOPs"
-PART, SILENT = "time follows the work in part", "nothing follows from that"
+SAYS_OVERHEAD, SAYS_WORK, SAYS_BYTES = "overhead", "time follows the work", "time follows the bytes, not the FLOPs"
+SAYS_WORK_IN_PART, SAYS_NOTHING = "time follows the work in part", "nothing follows from that"
 """What one size says, in the words of the evidence."""
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScalingCheck:
     """The lines to print, one per size, and whether the largest size contradicts the regime."""
 
     lines: tuple[str, ...]
     against: bool
 
 
-def scaled(scaling: Scaling | None, regime: Regime) -> Scaled:
+def scaled(scaling: Scaling | None, regime: Regime) -> ScalingCheck:
     """What the scaling test says about a regime; no lines without a test of two sizes."""
     if scaling is None or len(scaling.points) < 2:
-        return Scaled((), against=False)
+        return ScalingCheck((), against=False)
     first, *others = scaling.points
     moved = [*scaling.bytes, *[None] * len(scaling.points)]
-    lines, said = [], SILENT
+    lines, said = [], SAYS_NOTHING
     for (factor, ns, flop), bytes_ in zip(others, moved[1:], strict=False):
         time, work, traffic = _ratio(ns, first[1]), _ratio(flop, first[2]), _ratio(bytes_, moved[0])
         if time is None:
@@ -49,7 +49,7 @@ def scaled(scaling: Scaling | None, regime: Regime) -> Scaled:
     against = _against(said, regime)
     if against and lines:
         lines[-1] += f", which speaks against {regime} as the bound"
-    return Scaled(tuple(lines), against)
+    return ScalingCheck(tuple(lines), against)
 
 
 def _ratio(value: float | None, first: float | None) -> float | None:
@@ -58,22 +58,26 @@ def _ratio(value: float | None, first: float | None) -> float | None:
 
 def _said(time: float, work: float | None, traffic: float | None) -> str:
     """What one size says, from the ratios of time, FLOPs and bytes to those of the first size."""
-    if work is None or work - 1 <= SAME:
-        return SILENT
+    if work is None or work - 1 <= SAME_BATCH_TIME:
+        return SAYS_NOTHING
     least = work - 1 if traffic is None else min(work, traffic) - 1
-    if time - 1 >= FOLLOWS * (work - 1):
-        return WORK
-    if least > SAME and time - 1 <= IGNORES * least:
-        return OVERHEAD if traffic is not None else "overhead, or bytes that do not grow"
-    if traffic is not None and (least <= SAME or time - 1 >= FOLLOWS * (traffic - 1)):
-        return BYTES if traffic - 1 > SAME else "neither time nor bytes grow: overhead, or reading the weights"
-    return PART
+    if time - 1 >= LEAST_FOLLOWING_GROWTH * (work - 1):
+        return SAYS_WORK
+    if least > SAME_BATCH_TIME and time - 1 <= MOST_IGNORING_GROWTH * least:
+        return SAYS_OVERHEAD if traffic is not None else "overhead, or bytes that do not grow"
+    if traffic is not None and (least <= SAME_BATCH_TIME or time - 1 >= LEAST_FOLLOWING_GROWTH * (traffic - 1)):
+        return (
+            SAYS_BYTES
+            if traffic - 1 > SAME_BATCH_TIME
+            else "neither time nor bytes grow: overhead, or reading the weights"
+        )
+    return SAYS_WORK_IN_PART
 
 
 def _against(said: str, regime: Regime) -> bool:
     """Whether `said` contradicts the regime: overhead does not grow with the work; arithmetic and traffic do."""
-    if said == OVERHEAD:
+    if said == SAYS_OVERHEAD:
         return regime in ("compute", "memory")
-    if said in (WORK, BYTES):
-        return regime == "overhead" or (said == BYTES and regime == "compute")
+    if said in (SAYS_WORK, SAYS_BYTES):
+        return regime == "overhead" or (said == SAYS_BYTES and regime == "compute")
     return False

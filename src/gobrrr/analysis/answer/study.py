@@ -15,11 +15,11 @@ from gobrrr.analysis.budget.device import device_budget
 from gobrrr.analysis.budget.first_uses import first_uses
 from gobrrr.analysis.budget.idle import HostTime, host_time
 from gobrrr.analysis.budget.lead import running
-from gobrrr.analysis.events.intervals import EMPTY, Spans, exclusive, union
+from gobrrr.analysis.events.intervals import NO_SPANS, Spans, exclusive, union
 from gobrrr.analysis.events.links import Links, link
 from gobrrr.analysis.events.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverCost, observer_cost
-from gobrrr.analysis.events.steps import FEW_MISSING, Steps, find_steps, steady
-from gobrrr.analysis.findings.evidence import Evidence, Unprofiled, calls_of, step_of
+from gobrrr.analysis.events.steps import FEW_MISSING, StepWindow, find_steps, steady
+from gobrrr.analysis.findings.evidence import Evidence, Unprofiled, calls_on_device, step_of
 from gobrrr.analysis.pricing.captured import with_captured
 from gobrrr.analysis.pricing.fusion import find_chains
 from gobrrr.analysis.pricing.price import Priced, price_all
@@ -35,16 +35,16 @@ from gobrrr.units import percent
 MOST_LAUNCHES = 20_000
 """How many pieces of work the replays for the ends of the interval run. The work of one launch is never split."""
 
-LEAST_WORK = 0.01
+LEAST_DEVICE_SHARE = 0.01
 """A device with less than this share of the busiest device's work is not analysed (a stray copy). Chosen."""
 
 MOST_UNLAUNCHED = 0.05
 """A trace is not replayed where more than this share of the device time has no recorded launch. Chosen."""
 
-CLOCK_NS = 100_000
+CLOCK_TOLERANCE_NS = 100_000
 """How far device work may begin before its launch, in ns, before the clocks count as different. Chosen."""
 
-SHORTEST = 0.98
+LEAST_REPLAYED_OVER_BUSY = 0.98
 """A replayed step may be this share of its device's busy time: rounding, no contradiction. Chosen."""
 
 
@@ -58,7 +58,7 @@ class Study:
 
     rank: RankProfile
     links: Links
-    steps: Steps
+    steps: StepWindow
     priced: Priced
     devices: tuple[DeviceTotals, ...]
     wall: Wall
@@ -67,7 +67,7 @@ class Study:
     doubt: str | None = None  # why the step without the profiler can't be estimated
     recorded_ns: float = 0.0  # one step as the profiler recorded it
     scale: float = 1.0  # the measured step over the step of the timeline, where the two could not be made equal
-    once: Spans = EMPTY  # first uses of kernels, which are left out of the step
+    once: Spans = NO_SPANS  # first uses of kernels, which are left out of the step
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class _Brought:
     rank: RankProfile
     priced: Priced
     unprofiled: Unprofiled
-    seen: tuple[EventTable, Steps]
+    seen: tuple[EventTable, StepWindow]
     wall: Wall
     ahead: float | None
     doubt: str | None = None
     scale: float = 1.0
-    once: Spans = EMPTY
+    once: Spans = NO_SPANS
 
 
 def study(rank: RankProfile, machine: Machine | None) -> Study:
@@ -114,7 +114,7 @@ def study(rank: RankProfile, machine: Machine | None) -> Study:
     )  # fmt: skip
 
 
-def _estimated(rank: RankProfile, machine: Machine | None, links: Links, steps: Steps, priced: Priced) -> _Brought:
+def _estimated(rank: RankProfile, machine: Machine | None, links: Links, steps: StepWindow, priced: Priced) -> _Brought:
     """A trace: its graph is replayed without the profiler's cost; where that is not possible, it stays as recorded."""
     events, cost = rank.events, observer_cost(rank, machine)
     ahead = _ahead(events, links)
@@ -136,7 +136,7 @@ def _estimated(rank: RankProfile, machine: Machine | None, links: Links, steps: 
 
 
 def _never_profiled(
-    rank: RankProfile, links: Links, steps: Steps, priced: Priced, ends: tuple[float, float]
+    rank: RankProfile, links: Links, steps: StepWindow, priced: Priced, ends: tuple[float, float]
 ) -> _Brought:
     """A timeline that no profiler slowed down: it is the step itself.
 
@@ -154,7 +154,7 @@ def _never_profiled(
 
 
 def _measured(
-    rank: RankProfile, times: StepTimes, machine: Machine | None, links: Links, steps: Steps, priced: Priced
+    rank: RankProfile, times: StepTimes, machine: Machine | None, links: Links, steps: StepWindow, priced: Priced
 ) -> _Brought:
     """A step that was also timed without the profiler: the timeline is brought to the measured time."""
     events, wall, recorded = rank.events, _wall_of(times), steps
@@ -175,12 +175,12 @@ def _wall_of(times: StepTimes) -> Wall:
     return Wall(value=times.wall_ns, low=times.low_ns, high=times.high_ns, how=how)
 
 
-def unreplayable(events: EventTable, links: Links, steps: Steps) -> str | None:
+def unreplayable(events: EventTable, links: Links, steps: StepWindow) -> str | None:
     """Why the trace's dependency graph can't be replayed, in words; None if it can."""
     rows = links.device
     start, duration = events.start_ns[rows], events.duration_ns[rows].astype(np.float64)
     known = links.launch >= 0
-    early = known & (start < events.start_ns[np.maximum(links.launch, 0)] - CLOCK_NS)
+    early = known & (start < events.start_ns[np.maximum(links.launch, 0)] - CLOCK_TOLERANCE_NS)
     share = float(early.sum()) / max(int(known.sum()), 1)
     if share > FEW_MISSING:
         return f"{percent(share)} of the device work begins before its launch: the clocks of host and device disagree"
@@ -197,13 +197,13 @@ def unreplayable(events: EventTable, links: Links, steps: Steps) -> str | None:
     return None
 
 
-def _too_short(events: EventTable, links: Links, steps: Steps, window: Steps) -> str | None:
+def _too_short(events: EventTable, links: Links, steps: StepWindow, window: StepWindow) -> str | None:
     """Why the replayed step is too short, in words: it can't be shorter than its device is busy. None if it is not."""
     work = links.device[in_steps(events, links, steps)]
     for device in np.unique(events.device[work]):
         rows = work[events.device[work] == device]
         busy = union(events.start_ns[rows], events.end_ns[rows]).length / steps.count
-        if window.wall_ns < SHORTEST * busy and window.count == steps.count:
+        if window.wall_ns < LEAST_REPLAYED_OVER_BUSY * busy and window.count == steps.count:
             return "the replayed step is shorter than its device is busy"
     return None
 
@@ -213,7 +213,7 @@ def _evidence(brought: _Brought, device: int, machine: Machine | None, host: Hos
     priced, unprofiled = brought.priced, brought.unprofiled
     replayed, steps = unprofiled.replayed, unprofiled.steps
     budget = device_budget(replayed, priced, steps, device, host)
-    calls = calls_of(replayed, priced, budget, steps)
+    calls = calls_on_device(replayed, priced, budget, steps)
     fusion = find_chains(priced.groups, calls.group, calls.stream, step_of(replayed, priced.links, steps, calls))
     return Evidence(brought.rank, unprofiled, machine, priced, budget, calls, fusion)
 
@@ -221,12 +221,12 @@ def _evidence(brought: _Brought, device: int, machine: Machine | None, host: Hos
 def estimated(
     events: EventTable,
     links: Links,
-    steps: Steps,
+    steps: StepWindow,
     cost: ObserverCost,
     value: float,
     factor: float = LEFT_FACTOR,
     graph: StepGraph | None = None,
-    once: Spans = EMPTY,
+    once: Spans = NO_SPANS,
 ) -> Wall:
     """The estimate `value` with its interval.
 
@@ -278,13 +278,13 @@ def _front(events: EventTable, links: Links) -> tuple[EventTable, Links] | None:
     return events.take(np.arange(rows)), links.before(rows)
 
 
-def _replayed(graph: StepGraph, steps: Steps, cost: ObserverCost) -> tuple[float, float]:
+def _replayed(graph: StepGraph, steps: StepWindow, cost: ObserverCost) -> tuple[float, float]:
     """One replayed step, in ns: in a loop that runs ahead, and on its own."""
     _, window, alone = _loop(recosted(graph, cost), steps)
     return window.wall_ns, alone.wall_ns
 
 
-def _loop(graph: StepGraph, steps: Steps) -> tuple[EventTable, Steps, Steps]:
+def _loop(graph: StepGraph, steps: StepWindow) -> tuple[EventTable, StepWindow, StepWindow]:
     """(the timeline of a graph, its steps in a loop that runs ahead, the same steps on their own)."""
     links, events = graph.links, replayed_events(graph)
     alone = steady(events, links, find_steps(events, links))
@@ -311,7 +311,7 @@ def device_totals(rank: RankProfile, links: Links) -> tuple[DeviceTotals, ...]:
     return tuple(totals)
 
 
-def _active(events: EventTable, steps: Steps, links: Links) -> list[int]:
+def _active(events: EventTable, steps: StepWindow, links: Links) -> list[int]:
     """Devices that work in the steps, most work first."""
     rows = links.device
     inside = (events.end_ns[rows] > steps.start) & (events.start_ns[rows] < steps.stop)
@@ -321,7 +321,7 @@ def _active(events: EventTable, steps: Steps, links: Links) -> list[int]:
         work = rows[events.device[rows] == device]
         busy[int(device)] = int(exclusive(events.start_ns[work], events.end_ns[work]).sum())
     most = max(busy.values(), default=0)
-    return [device for device in sorted(busy, key=lambda key: -busy[key]) if busy[device] >= LEAST_WORK * most]
+    return [device for device in sorted(busy, key=lambda key: -busy[key]) if busy[device] >= LEAST_DEVICE_SHARE * most]
 
 
 def _ahead(events: EventTable, links: Links) -> float | None:

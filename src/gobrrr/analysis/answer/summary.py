@@ -8,27 +8,27 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.events.calls import HostCall, classify
 from gobrrr.analysis.events.links import Links
-from gobrrr.analysis.events.steps import Steps
+from gobrrr.analysis.events.steps import StepWindow
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.host_loops import together_floors
 from gobrrr.analysis.pricing.fusion import tensors
-from gobrrr.analysis.pricing.price import Class, Group, Priced
+from gobrrr.analysis.pricing.price import CallGroup, Priced, WorkClass
 from gobrrr.analysis.pricing.roofline import floor, joined
 from gobrrr.analysis.pricing.texts import shapes_text
 from gobrrr.cost import contraction_flop
 from gobrrr.cost.traffic import dram
 from gobrrr.model.diagnosis import BudgetLine, Coverage, OpRow, Totals
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.machine import Machine
-from gobrrr.model.work import ITEM_BYTES, Work
+from gobrrr.model.work import DTYPE_BYTES, Work
 
-MOST_ROWS = 400
+MOST_TABLE_ROWS = 400
 """How many rows the tables of operations and of kernels hold. Chosen."""
 
 
-def in_steps(events: EventTable, links: Links, steps: Steps) -> NDArray[np.bool_]:
+def in_steps(events: EventTable, links: Links, steps: StepWindow) -> NDArray[np.bool_]:
     """One flag per piece of device work: launched within the steps or, where no launch is recorded, begun in them."""
     start = events.start_ns[links.device]
     when = np.where(links.launch >= 0, events.start_ns[np.maximum(links.launch, 0)], start)
@@ -38,13 +38,13 @@ def in_steps(events: EventTable, links: Links, steps: Steps) -> NDArray[np.bool_
     return np.where(links.launch >= 0, (when >= steps.begins[0]) & (when < (steps.host_stop or steps.stop)), begun)
 
 
-def coverage(events: EventTable, priced: Priced, steps: Steps, budget: Sequence[BudgetLine]) -> Coverage:
+def coverage(events: EventTable, priced: Priced, steps: StepWindow, budget: Sequence[BudgetLine]) -> Coverage:
     """The share of the device's compute work that has a floor: of its time in the budget, its launches and its bytes.
 
     Communication and transfers are lines of their own and need no floor. `budget`: empty for a trace without device
     work.
     """
-    inside = in_steps(events, priced.links, steps) & (priced.kind == Class.COMPUTE)
+    inside = in_steps(events, priced.links, steps) & (priced.kind == WorkClass.COMPUTE)
     if not inside.any():
         return Coverage(device_time=None, calls=None, bytes=None)
     return Coverage(
@@ -66,18 +66,18 @@ def _bytes_covered(priced: Priced, inside: NDArray[np.bool_]) -> float | None:
     For a call without known work, the size of its tensors counts.
     """
     known = unknown = 0.0
-    for group, count in zip(priced.groups, calls_of(priced, inside), strict=True):
+    for group, count in zip(priced.groups, call_counts(priced, inside), strict=True):
         if group.floor is not None:
             known += (group.work.bytes or 0.0) * count
         elif group.work.bytes is not None:
             unknown += group.work.bytes * count
         else:
-            sizes = [math.prod(tensor.shape) * ITEM_BYTES.get(tensor.dtype, 0) for tensor in tensors(group.call)]
+            sizes = [math.prod(tensor.shape) * DTYPE_BYTES.get(tensor.dtype, 0) for tensor in tensors(group.call)]
             unknown += sum(sizes) * count
     return known / (known + unknown) if known + unknown > 0 else None
 
 
-def calls_of(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+def call_counts(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
     """How many calls of each group have work that is marked in `inside`. Work without an owner is a call of its own."""
     index = np.flatnonzero(inside)
     key = np.where(priced.instance[index] >= 0, priced.instance[index], -2 - index)
@@ -88,7 +88,7 @@ def calls_of(priced: Priced, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
 def totals(
     events: EventTable,
     priced: Priced,
-    steps: Steps,
+    steps: StepWindow,
     spared_bytes: float | None,
     spared_at_most: float | None,
     machine: Machine | None,
@@ -99,7 +99,7 @@ def totals(
     `spared_bytes`, `spared_at_most`: what fusion saves, as expected and at the most.
     """
     inside = in_steps(events, priced.links, steps)
-    counts = calls_of(priced, inside)
+    counts = call_counts(priced, inside)
     whole = _all_known(priced, inside)
     known = [(group.work, count) for group, count in zip(priced.groups, counts, strict=True) if group.work.known]
     moved = [
@@ -124,8 +124,8 @@ def totals(
         bytes_fused=less(spared_bytes),
         bytes_compulsory=less(spared_at_most),
         bytes_dram=_sum(_at_dram(priced, counts, machine), steps.count, whole) if machine else None,
-        launches=_hostcalls_of(events, steps, Call.LAUNCH),
-        syncs=_hostcalls_of(events, steps, Call.WAIT),
+        launches=_hostcalls_of(events, steps, HostCall.LAUNCH),
+        syncs=_hostcalls_of(events, steps, HostCall.WAIT),
     )
 
 
@@ -142,7 +142,7 @@ def _at_dram(priced: Priced, counts: NDArray[np.float64], machine: Machine) -> l
 
 def _all_known(priced: Priced, inside: NDArray[np.bool_]) -> bool:
     """Whether the work of all compute calls is known."""
-    counts = calls_of(priced, inside & (priced.kind == Class.COMPUTE))
+    counts = call_counts(priced, inside & (priced.kind == WorkClass.COMPUTE))
     return all(group.work.known for group, count in zip(priced.groups, counts, strict=True) if count)
 
 
@@ -152,9 +152,9 @@ def _sum(pairs: list[tuple[float | None, float]], steps: int, whole: bool) -> fl
     return float(sum(known) / steps) if known and (whole or any(known)) else None
 
 
-def _hostcalls_of(events: EventTable, steps: Steps, wanted: Call) -> float | None:
+def _hostcalls_of(events: EventTable, steps: StepWindow, wanted: HostCall) -> float | None:
     """Runtime calls of a kind in a step; None where the trace records no runtime calls."""
-    rows = events.of(Kind.RUNTIME)
+    rows = events.of(EventKind.RUNTIME)
     if not len(rows):
         return None
     # where no step is marked, the window begins with the device's first work, and its launch lies before that
@@ -166,23 +166,23 @@ def _hostcalls_of(events: EventTable, steps: Steps, wanted: Call) -> float | Non
     return float((inside & matching).sum()) / steps.count
 
 
-def op_rows(events: EventTable, priced: Priced, steps: Steps) -> tuple[list[OpRow], NDArray[np.int64]]:
-    """(the kinds of calls of a step, most device time first; the row of each group, -1 beyond `MOST_ROWS`)."""
+def op_rows(events: EventTable, priced: Priced, steps: StepWindow) -> tuple[list[OpRow], NDArray[np.int64]]:
+    """(the kinds of calls of a step, most device time first; the row of each group, -1 beyond `MOST_TABLE_ROWS`)."""
     inside = in_steps(events, priced.links, steps)
     ns = np.bincount(
         priced.group[inside],
         weights=events.duration_ns[priced.links.device[inside]],
         minlength=len(priced.groups),
     )
-    counts = calls_of(priced, inside)
-    order = np.argsort(-ns, kind="stable")[:MOST_ROWS]
+    counts = call_counts(priced, inside)
+    order = np.argsort(-ns, kind="stable")[:MOST_TABLE_ROWS]
     order = order[counts[order] > 0]
     place = np.full(len(priced.groups), -1, dtype=np.int64)
     place[order] = np.arange(len(order))
     return [_row(priced.groups[index], counts[index], ns[index], steps.count) for index in order], place
 
 
-def _row(group: Group, calls: float, ns: float, steps: int) -> OpRow:
+def _row(group: CallGroup, calls: float, ns: float, steps: int) -> OpRow:
     work, least = group.work, group.floor
     return OpRow(
         op=group.call.name or (group.call.kernels[0] if group.call.kernels else "?"),
@@ -224,9 +224,9 @@ def contradictions(events: EventTable, priced: Priced) -> tuple[float, str]:
     return float(worst.sum()) / total, priced.groups[int(worst.argmax())].call.name or "a copy"
 
 
-def lower_bounds(events: EventTable, priced: Priced, steps: Steps) -> tuple[float, list[str]]:
+def lower_bounds(events: EventTable, priced: Priced, steps: StepWindow) -> tuple[float, list[str]]:
     """(share of the compute time whose floor rests on a lower bound of a ceiling, the roofs, most time first)."""
-    inside = in_steps(events, priced.links, steps) & (priced.kind == Class.COMPUTE)
+    inside = in_steps(events, priced.links, steps) & (priced.kind == WorkClass.COMPUTE)
     duration = events.duration_ns[priced.links.device].astype(np.float64) * inside
     ns = np.bincount(priced.group, weights=duration, minlength=len(priced.groups))
     by_roof: dict[str, float] = {}

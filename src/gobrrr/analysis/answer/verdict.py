@@ -8,22 +8,22 @@ from gobrrr import units
 from gobrrr.analysis.answer.achieved import Achieved, in_words
 from gobrrr.analysis.answer.scales import scaled
 from gobrrr.analysis.answer.summary import LEAST_PRICED
-from gobrrr.analysis.budget.idle import INPUT, UNEXPLAINED
+from gobrrr.analysis.budget.idle import INPUT_CAUSE, UNEXPLAINED
 from gobrrr.model.diagnosis import BudgetLine, Certainty, Regime, Wall
 from gobrrr.model.live import Scaling
 
 MAJORITY = 0.5
 """A side with more than this share of the step is the regime."""
 
-PERCEPTIBLE = 0.2
+LEAST_DECISIVE_UNPRICED = 0.2
 """Unpriced time above this share of the step can leave the regime unknown. Chosen."""
 
-WAITING = ("overhead", "communication")
+WAITING_LINES = ("overhead", "communication")
 """The lines that get longer or shorter with the wall time: waiting for the host or for other ranks."""
 
-ON_FLOORS = ("compute", "memory", "mixed")
+REGIMES_FROM_FLOORS = ("compute", "memory", "mixed")
 """Regimes that depend on floors; the others follow from when the device is busy."""
-ON_DEVICE = ("compute", "memory", "communication")
+DEVICE_BOUND_REGIMES = ("compute", "memory", "communication")
 """Regimes in which the device bounds the step: a host that is kept waiting does not make it longer."""
 
 DOUBTFUL, REFUTED = 0.1, 0.3
@@ -77,9 +77,9 @@ def judge(
         certainty = "medium"  # the checks disagree
     if grown.against:
         certainty = "medium" if certainty == "high" else "low"
-    if bounds > DOUBTFUL and regime in ON_FLOORS and certainty == "high":
+    if bounds > DOUBTFUL and regime in REGIMES_FROM_FLOORS and certainty == "high":
         certainty = "medium"  # the floors are upper bounds: a side may be smaller than it seems
-    if on_host or regime not in ON_DEVICE:
+    if on_host or regime not in DEVICE_BOUND_REGIMES:
         certainty = _at_most(certainty, lost)
     return Verdict(regime, _at_most(certainty, max(contradicted, unmatched)), tuple(lines))
 
@@ -112,7 +112,7 @@ def _shares(budget: list[BudgetLine]) -> dict[str, float]:
         side: str = line.line
         if side == "below_roof":
             side = line.cause if line.cause in ("compute", "memory") else "unpriced"
-        elif side == "overhead" and line.cause == INPUT:
+        elif side == "overhead" and line.cause == INPUT_CAUSE:
             side = "input"
         elif side == "overhead" and line.cause == UNEXPLAINED:
             side = "unexplained"
@@ -136,7 +136,10 @@ def _regime(shares: dict[str, float]) -> Regime:
         return "input" if shares["input"] > shares["overhead"] else "overhead"
     if shares["input"] + shares["transfer"] > MAJORITY and shares["input"] >= shares["transfer"]:
         return "input"  # the data's whole way to the device: waiting for it, and copying it while nothing else runs
-    if any(shares[side] + shares["unpriced"] > MAJORITY for side in sides) and shares["unpriced"] > PERCEPTIBLE:
+    if (
+        any(shares[side] + shares["unpriced"] > MAJORITY for side in sides)
+        and shares["unpriced"] > LEAST_DECISIVE_UNPRICED
+    ):
         return "unknown"
     return "mixed"
 
@@ -161,13 +164,13 @@ def _is_busy_elsewhere(budget: list[BudgetLine]) -> bool:
 
 def _stretched(budget: list[BudgetLine], value: float, other: float) -> list[BudgetLine]:
     """The budget if the step took `other`: only the device's waiting for the host and other ranks changes."""
-    waiting = sum(line.ns for line in budget if line.line in WAITING)
+    waiting = sum(line.ns for line in budget if line.line in WAITING_LINES)
     left = max(waiting + other - value, 0.0)
     factor = left / waiting if waiting > 0 else 0.0
     total = sum(line.ns for line in budget) - waiting + (left if waiting > 0 else 0.0)
     result = []
     for line in budget:
-        ns = line.ns * factor if line.line in WAITING else line.ns
+        ns = line.ns * factor if line.line in WAITING_LINES else line.ns
         result.append(BudgetLine(line=line.line, cause=line.cause, ns=ns, share=ns / total if total > 0 else 0.0))
     return result
 

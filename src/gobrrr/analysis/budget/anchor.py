@@ -22,19 +22,19 @@ from gobrrr.analysis.events.host_record import host_record
 from gobrrr.analysis.events.intervals import covered, union
 from gobrrr.analysis.events.links import Links, launch_call_ns
 from gobrrr.analysis.events.observer import LEFT_FACTOR, NO_COST, REPEATABLE, ObserverCost
-from gobrrr.analysis.events.steps import Steps, find_steps, steady
+from gobrrr.analysis.events.steps import StepWindow, find_steps, steady
 from gobrrr.analysis.replay.fitted import constant
 from gobrrr.analysis.replay.simulator import replay
 from gobrrr.model.events import EventTable
 
-HALVINGS = 12
+COST_BISECTIONS = 12
 """Bisections of the factor of the cost of recording, which is known to about a thousandth after them."""
 
 MOST_COST = 4.0
 """The largest multiple of the measured cost of recording that is taken out of a step. The measurement is a loop of one
 operation, which is the cheapest case. Chosen, not measured."""
 
-MOST_TIMES = 2.0
+MOST_PROCESSOR_COST = 2.0
 """The same for a CPU's steps. What remains beyond is taken from all parts of a step alike: a shared machine changes its
 speed from second to second. Chosen, not measured."""
 
@@ -49,14 +49,14 @@ HOST_CALLS = constant("host launch")
 host-bound steps of the bench of treatments keep. Where the device hides a host that took longer in the profiled steps,
 the host was delayed there."""
 
-LESS = 0.95
+HOST_TIME_FACTOR = 0.95
 """Factor from one try to the next of the host's time, downwards from the issue time, until the device hides the host.
 Chosen, not measured."""
 
-CLOSE = 0.002
+REACHED_SHARE = 0.002
 """A step time within this share of the wanted one counts as reached. Chosen, not measured."""
 
-TWICE = 2.0
+DOUBLE_COST = 2.0
 """The host does not bound a step whose length is the same with none and with twice the cost of recording removed."""
 
 
@@ -70,7 +70,7 @@ class Anchored:
     """
 
     events: EventTable
-    steps: Steps
+    steps: StepWindow
     cost: ObserverCost
     scale: float
     ends: tuple[ObserverCost, ObserverCost] | None = None
@@ -79,7 +79,7 @@ class Anchored:
 def anchor_device(
     events: EventTable,
     links: Links,
-    steps: Steps,
+    steps: StepWindow,
     cost: ObserverCost,
     wall_ns: float,
     issue_ns: float | None = None,
@@ -93,7 +93,7 @@ def anchor_device(
     speed in the profiled steps: all of its time is scaled, and the kernels keep their durations.
     """
 
-    def at(trial_cost: ObserverCost) -> tuple[EventTable, Steps]:
+    def at(trial_cost: ObserverCost) -> tuple[EventTable, StepWindow]:
         moved = replay(events, links, trial_cost, steps.start, steps.stop)
         return moved, steady(moved, links, find_steps(moved, links))
 
@@ -110,7 +110,7 @@ def anchor_device(
     elif hides(best.left(1 / LEFT_FACTOR)):
         candidate = _issuing(events, links, steps, best, min(issue_ns, wall_ns))
         while candidate.pace > best.pace and not hides(candidate):
-            candidate = candidate.left(LESS)
+            candidate = candidate.left(HOST_TIME_FACTOR)
     if candidate is not best and hides(candidate):
         best, (moved, window) = candidate, at(candidate)  # the device bounds the step: its time does not fix the host's
     fast, slow = (end if hides(end) else best for end in (best.left(1 / LEFT_FACTOR), best.left(LEFT_FACTOR)))
@@ -118,7 +118,7 @@ def anchor_device(
     return Anchored(moved, window, best, wall_ns / window.wall_ns if window.wall_ns else 1.0, ends)
 
 
-def _issuing(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, issue_ns: float) -> ObserverCost:
+def _issuing(events: EventTable, links: Links, steps: StepWindow, cost: ObserverCost, issue_ns: float) -> ObserverCost:
     """The same cost, with a host that takes `issue_ns` to issue a step."""
     if steps.host_stop is None or not steps.begins:
         return cost
@@ -129,7 +129,7 @@ def _issuing(events: EventTable, links: Links, steps: Steps, cost: ObserverCost,
     return cost.left(issue_ns * steps.count / needed) if needed > 0 else cost
 
 
-def _hurried(events: EventTable, links: Links, steps: Steps, cost: ObserverCost) -> ObserverCost:
+def _hurried(events: EventTable, links: Links, steps: StepWindow, cost: ObserverCost) -> ObserverCost:
     """The same cost, with the host's time limited to `HOST_CALLS` per launch, where the host loads no data."""
     record = host_record(events, links, steps.start, steps.stop)
     launch = links.launch[links.launch >= 0]
@@ -161,31 +161,33 @@ def _solve(length: Callable[[float], float], wanted: float, low: float, high: fl
     1.0 where the length hardly depends on the factor: the device bounds the step.
     """
     as_measured = length(1.0)
-    if _near(as_measured, wanted) or length(0.0) - length(TWICE) <= REPEATABLE * as_measured:
+    if _near(as_measured, wanted) or length(0.0) - length(DOUBLE_COST) <= REPEATABLE * as_measured:
         return 1.0
     if as_measured > wanted:
         # once the device is the bound, a faster host does not shorten the step
-        wanted = max(wanted, (1 + CLOSE) * length(high))
+        wanted = max(wanted, (1 + REACHED_SHARE) * length(high))
         if as_measured <= wanted:
             return 1.0
         low = 1.0
     else:
         high = 1.0
-    for _ in range(HALVINGS):
+    for _ in range(COST_BISECTIONS):
         middle = (low + high) / 2
         reached = length(middle)
         # from above only: the device hides every host below, and the slowest of those is the nearest to the recording
-        if wanted <= reached <= (1 + CLOSE) * wanted:
+        if wanted <= reached <= (1 + REACHED_SHARE) * wanted:
             return middle
         low, high = (middle, high) if reached > wanted else (low, middle)
     return (low + high) / 2
 
 
 def _near(length: float, wanted: float) -> bool:
-    return abs(length - wanted) <= CLOSE * wanted
+    return abs(length - wanted) <= REACHED_SHARE * wanted
 
 
-def anchor_processor(events: EventTable, links: Links, steps: Steps, cost: ObserverCost, wall_ns: float) -> Anchored:
+def anchor_processor(
+    events: EventTable, links: Links, steps: StepWindow, cost: ObserverCost, wall_ns: float
+) -> Anchored:
     """Shorten the time between a CPU's kernels until the steps take `wall_ns`; lengthen all where they are too short.
 
     What recording can't explain is taken from kernels and gaps alike: the machine was slower in the profiled steps.
@@ -219,7 +221,7 @@ def _shares(
 
     def at(progress: float) -> NDArray[np.float64]:
         """The lengths at a progress from 0 to 3. To 1: the cost is removed; to 2: the stalls; to 3: more cost."""
-        factor = min(progress, 1.0) + max(progress - 2.0, 0.0) * (MOST_TIMES - 1.0)
+        factor = min(progress, 1.0) + max(progress - 2.0, 0.0) * (MOST_PROCESSOR_COST - 1.0)
         return busy - min(max(progress - 1.0, 0.0), 1.0) * stalled + np.maximum(gap - factor * charge, LEAST_GAP * gap)
 
     low, high = 0.0, 3.0

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.budget.idle import CAUSES, Gaps, HostTime, gaps_of
-from gobrrr.analysis.events.intervals import EMPTY, Spans, clip, complement, covered, exclusive, subtract, union
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.analysis.pricing.price import Class, Priced
+from gobrrr.analysis.budget.idle import IDLE_CAUSES, Gaps, HostTime, gaps_of
+from gobrrr.analysis.events.intervals import NO_SPANS, Spans, clip, complement, covered, exclusive, subtract, union
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.analysis.pricing.price import Priced, WorkClass
 from gobrrr.model.diagnosis import BudgetLine, Line
 from gobrrr.model.events import I8, EventTable
 
 Key = tuple[str, str | None]
 
-ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
+LINE_ORDER: tuple[Line, ...] = ("compute", "memory", "below_roof", "unpriced", "communication", "transfer", "overhead")
 """The lines of a budget, in the order in which they are shown."""
 
 
@@ -48,7 +48,7 @@ class DeviceBudget:
 
 
 def device_budget(
-    events: EventTable, priced: Priced, steps: Steps, device: int, host: HostTime | None = None
+    events: EventTable, priced: Priced, steps: StepWindow, device: int, host: HostTime | None = None
 ) -> DeviceBudget:
     """The budget of `device` over the window of `steps`. `host`: the result of `host_time`, where several devices
     share it."""
@@ -59,20 +59,20 @@ def device_budget(
     stop = np.clip(begin + events.duration_ns[rows[on_device]], steps.start, steps.stop)
     lines: dict[Key, float] = defaultdict(float)
     own = np.zeros(len(on_device), dtype=np.int64)
-    busy = EMPTY
-    for kind in Class:
+    busy = NO_SPANS
+    for kind in WorkClass:
         of_kind = priced.kind[on_device] == kind
         spans = union(start[of_kind], stop[of_kind])
-        if kind is Class.COMPUTE:
+        if kind is WorkClass.COMPUTE:
             own[of_kind] = _owned(start[of_kind], stop[of_kind])
             _add_compute(lines, priced, on_device[of_kind], own[of_kind], events)
         elif exposed := subtract(spans, busy).length:
-            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += exposed
+            lines["communication" if kind is WorkClass.COMMUNICATION else "transfer", None] += exposed
             own[of_kind] = _owned_outside(start[of_kind], stop[of_kind], busy)
         busy = union(np.concatenate([busy.start, spans.start]), np.concatenate([busy.stop, spans.stop]))
     idle = complement(clip(busy, steps.start, steps.stop), steps.start, steps.stop)
     gaps = gaps_of(events, priced.links, idle, device, host)
-    for cause, ns in zip(CAUSES, gaps.ns.sum(axis=0).tolist(), strict=True):
+    for cause, ns in zip(IDLE_CAUSES, gaps.ns.sum(axis=0).tolist(), strict=True):
         if ns:
             lines["overhead", cause] += ns
     return DeviceBudget(device, dict(lines), on_device, own, len(rows), gaps, busy.length)
@@ -81,12 +81,12 @@ def device_budget(
 def lines_of(budget: DeviceBudget, priced: Priced, events: EventTable, wanted: NDArray[np.bool_]) -> dict[Key, float]:
     """The budget's lines for a part of the device's work. `wanted`: a flag for each of `priced.links.device`."""
     lines: dict[Key, float] = defaultdict(float)
-    for kind in Class:
+    for kind in WorkClass:
         at = np.flatnonzero(wanted[budget.work] & (priced.kind[budget.work] == kind))
-        if kind is Class.COMPUTE:
+        if kind is WorkClass.COMPUTE:
             _add_compute(lines, priced, budget.work[at], budget.own_ns[at], events)
         else:
-            lines["communication" if kind is Class.COMMUNICATION else "transfer", None] += float(
+            lines["communication" if kind is WorkClass.COMMUNICATION else "transfer", None] += float(
                 budget.own_ns[at].sum()
             )
     return dict(lines)
@@ -134,7 +134,7 @@ def _add_compute(lines: dict[Key, float], priced: Priced, work: I8, ns: I8, even
 
 def budget_lines(sums: dict[Key, float], wall: float) -> list[BudgetLine]:
     """The non-empty lines of a step of `wall` ns, in the budget's order."""
-    order = {str(line): at for at, line in enumerate(ORDER)}
+    order = {str(line): at for at, line in enumerate(LINE_ORDER)}
     ranked = sorted(sums.items(), key=lambda item: (order[item[0][0]], -item[1]))
     return [
         BudgetLine(line=line, cause=cause, ns=ns, share=ns / wall if wall > 0 else 0.0)  # type: ignore[arg-type]

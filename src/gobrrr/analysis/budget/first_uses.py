@@ -9,23 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr.analysis.budget.idle import LOADING_NS
-from gobrrr.analysis.events.calls import Call, classify
-from gobrrr.analysis.events.intervals import EMPTY, Spans, covered, union
+from gobrrr.analysis.events.calls import HostCall, classify
+from gobrrr.analysis.events.intervals import NO_SPANS, Spans, covered, union
 from gobrrr.analysis.events.links import Links
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.model.events import I8, EventTable, Kind, Mask
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.model.events import I8, EventKind, EventTable, Mask
 from gobrrr.model.tree import HOST_KINDS
 
-WITHOUT_WORK = 0.5
+MOST_DEVICE_SHARE = 0.5
 """The largest share of a first use in which the device may work: otherwise the host waits for the device."""
 
 
-def first_uses(events: EventTable, links: Links, steps: Steps) -> Spans:
+def first_uses(events: EventTable, links: Links, steps: StepWindow) -> Spans:
     """Host time (recorded clock) of first launches that take at least `LOADING_NS` longer than a usual launch while the
     device idles; nothing where each of several steps has some."""
-    works = np.flatnonzero((links.launch >= 0) & ~links.in_graph & (events.kind[links.device] == Kind.KERNEL))
+    works = np.flatnonzero((links.launch >= 0) & ~links.in_graph & (events.kind[links.device] == EventKind.KERNEL))
     if not len(works):
-        return EMPTY
+        return NO_SPANS
     order = works[np.argsort(events.start_ns[links.launch[works]], kind="stable")]
     launch = links.launch[order]
     first = np.unique(events.name[links.device[order]], return_index=True)[1]
@@ -37,7 +37,7 @@ def first_uses(events: EventTable, links: Links, steps: Steps) -> Spans:
     begin, end = begin[long], end[long]
     accepted = _idle(events, links, begin, end) & ~_compiling_or_collecting(events, begin, end)
     spans = union(begin[accepted], end[accepted])
-    return spans if _absent_in_some_step(spans, steps) else EMPTY
+    return spans if _absent_in_some_step(spans, steps) else NO_SPANS
 
 
 def _before(events: EventTable, links: Links, order: I8) -> I8:
@@ -60,20 +60,20 @@ def _before(events: EventTable, links: Links, order: I8) -> I8:
 
 def _idle(events: EventTable, links: Links, begin: I8, end: I8) -> Mask:
     busy = covered(union(events.start_ns[links.device], events.end_ns[links.device]), begin, end)
-    result: Mask = busy <= WITHOUT_WORK * (end - begin)
+    result: Mask = busy <= MOST_DEVICE_SHARE * (end - begin)
     return result
 
 
 def _compiling_or_collecting(events: EventTable, begin: I8, end: I8) -> Mask:
     """Whether most of a stretch is the compiler's or the garbage collector's, which have causes of their own."""
     call = classify(events.names)[events.name]
-    rows = np.flatnonzero((call == Call.COMPILE) | (call == Call.COLLECT))
+    rows = np.flatnonzero((call == HostCall.COMPILE) | (call == HostCall.COLLECT))
     spent = covered(union(events.start_ns[rows], events.end_ns[rows]), begin, end)
     result: Mask = 2 * spent > end - begin
     return result
 
 
-def _absent_in_some_step(spans: Spans, steps: Steps) -> bool:
+def _absent_in_some_step(spans: Spans, steps: StepWindow) -> bool:
     """Whether some step has no first use, or only one step was recorded."""
     if len(steps.begins) < 2:
         return True

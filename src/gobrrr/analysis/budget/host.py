@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.budget.idle import COMPILING, INPUT, PYTHON, UNEXPLAINED, UNSEEN_NS
-from gobrrr.analysis.events.calls import Call, classify
-from gobrrr.analysis.events.intervals import EMPTY, Spans, clip, complement, subtract, union
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.analysis.budget.idle import COMPILE_CAUSE, INPUT_CAUSE, PYTHON_CAUSE, UNEXPLAINED, UNSEEN_NS
+from gobrrr.analysis.events.calls import HostCall, classify
+from gobrrr.analysis.events.intervals import NO_SPANS, Spans, clip, complement, subtract, union
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.tree import STEP_MARK
 
 
-def host_budget(events: EventTable, steps: Steps) -> dict[tuple[str, str | None], float]:
+def host_budget(events: EventTable, steps: StepWindow) -> dict[tuple[str, str | None], float]:
     """(line, cause) -> ns per step. Operations of the busiest thread are work without a floor; the rest is overhead.
 
     A CPU's operations run inside their dispatch, so a trace can't tell the two apart.
@@ -22,11 +22,11 @@ def host_budget(events: EventTable, steps: Steps) -> dict[tuple[str, str | None]
     call = classify(events.names)[events.name]
     marked = np.array([name.startswith(STEP_MARK) for name in events.names], dtype=bool)
     lines: dict[tuple[str, str | None], float] = {}
-    taken = EMPTY
+    taken = NO_SPANS
     for key, mask in (
-        (("overhead", INPUT), on_thread & (call == Call.INPUT)),
-        (("overhead", COMPILING), on_thread & (call == Call.COMPILE)),
-        (("unpriced", None), on_thread & (events.kind == Kind.OP) & ~marked[events.name]),
+        (("overhead", INPUT_CAUSE), on_thread & (call == HostCall.INPUT)),
+        (("overhead", COMPILE_CAUSE), on_thread & (call == HostCall.COMPILE)),
+        (("unpriced", None), on_thread & (events.kind == EventKind.OP) & ~marked[events.name]),
     ):
         spans = clip(union(events.start_ns[mask], events.end_ns[mask]), steps.start, steps.stop)
         new = subtract(spans, taken)
@@ -34,13 +34,13 @@ def host_budget(events: EventTable, steps: Steps) -> dict[tuple[str, str | None]
         taken = union(np.concatenate([taken.start, spans.start]), np.concatenate([taken.stop, spans.stop]))
     rest = complement(taken, steps.start, steps.stop)
     silent = _silent(rest)
-    lines["overhead", PYTHON] = (rest.length - silent) / steps.count
+    lines["overhead", PYTHON_CAUSE] = (rest.length - silent) / steps.count
     lines["overhead", UNEXPLAINED] = silent / steps.count
     return lines
 
 
 def _busiest(events: EventTable) -> int:
-    rows = events.of(Kind.OP)
+    rows = events.of(EventKind.OP)
     rows = rows if len(rows) else np.arange(len(events))
     return int(np.bincount(events.thread[rows], weights=events.duration_ns[rows]).argmax()) if len(rows) else 0
 

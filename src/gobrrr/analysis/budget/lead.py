@@ -13,14 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.events.calls import HostCall, classify
 from gobrrr.analysis.events.intervals import Spans, covered, subtract, union
 from gobrrr.analysis.events.links import Links
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.model.events import I8, EventKind, EventTable
 
 
-def running(events: EventTable, links: Links, steps: Steps, needed_ns: float = 0.0) -> tuple[EventTable, Steps]:
+def running(
+    events: EventTable, links: Links, steps: StepWindow, needed_ns: float = 0.0
+) -> tuple[EventTable, StepWindow]:
     """The timeline and its steps as in a running loop; both are unchanged where nothing is hidden.
 
     The host's events and the end of the window stay. The window begins later by the hidden time, and work before hidden
@@ -40,7 +42,7 @@ def running(events: EventTable, links: Links, steps: Steps, needed_ns: float = 0
     return replace(events, start_ns=start), replace(steps, start=steps.start + hidden)
 
 
-def _idle(events: EventTable, links: Links, rows: I8, steps: Steps) -> Spans:
+def _idle(events: EventTable, links: Links, rows: I8, steps: StepWindow) -> Spans:
     """When the device waits for the host within the window.
 
     The device's own pause between queued pieces of work is excluded: its median is subtracted from each gap.
@@ -62,6 +64,6 @@ def _idle(events: EventTable, links: Links, rows: I8, steps: Steps) -> Spans:
 
 def loading(events: EventTable) -> Spans:
     """When the host loads data. Its time without the profiler is the least certain, so it is never hidden."""
-    rows = events.of(Kind.OP, Kind.ANNOTATION, Kind.PYTHON)
-    rows = rows[classify(events.names)[events.name[rows]] == Call.INPUT]
+    rows = events.of(EventKind.OP, EventKind.ANNOTATION, EventKind.PYTHON)
+    rows = rows[classify(events.names)[events.name[rows]] == HostCall.INPUT]
     return union(events.start_ns[rows], events.end_ns[rows])

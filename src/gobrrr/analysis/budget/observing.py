@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import I8, EventKind, EventTable
 from gobrrr.model.frame_names import is_users
 from gobrrr.model.tree import HOST_KINDS, parents
 
@@ -28,7 +28,7 @@ def observing(events: EventTable, at: I8) -> NDArray[np.bool_]:
     ]
     is_observer, passing = np.array(names or [(False, False)]).T
     result = np.zeros(max(len(at) - 1, 0), dtype=bool)
-    frames = events.of(Kind.PYTHON)
+    frames = events.of(EventKind.PYTHON)
     threads = np.unique(events.thread[frames[is_observer[events.name[frames]]]])
     if not len(threads):
         return result

@@ -8,20 +8,20 @@ import numpy as np
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.cost.arguments import flag
 from gobrrr.model.events import I8
-from gobrrr.model.work import ITEM_BYTES
+from gobrrr.model.work import DTYPE_BYTES
 
-NAMES = ("aten::_index_put_impl_", "aten::index_put_", "aten::index_put", "aten::_unsafe_index_put")
+INDEX_PUTS = ("aten::_index_put_impl_", "aten::index_put_", "aten::index_put", "aten::_unsafe_index_put")
 """The operations that put values at indices."""
 
-BACKWARD = "IndexBackward"
+INDEX_BACKWARD = "IndexBackward"
 """Part of the name of the node that is the backward pass of indexing."""
 
 
 @dataclass(frozen=True)
-class Adding:
+class Accumulation:
     """Accumulating calls of one kind.
 
     `calls`: the `count` calls with the calls inside them. `repeated`: share of the values whose index occurred before;
@@ -29,7 +29,7 @@ class Adding:
     one call. `forward`: the program adds them itself; False for the backward pass of indexing.
     """
 
-    group: Group
+    group: CallGroup
     calls: I8
     count: int
     repeated: float
@@ -39,11 +39,11 @@ class Adding:
     forward: bool
 
 
-def accumulations(evidence: Evidence) -> list[Adding]:
+def accumulations(evidence: Evidence) -> list[Accumulation]:
     """`index_put` calls that accumulate, by kind."""
     accumulating = []
     for index, group in enumerate(evidence.priced.groups):
-        if group.call.name not in NAMES or len(tensors(group.call)) < 2:
+        if group.call.name not in INDEX_PUTS or len(tensors(group.call)) < 2:
             continue
         own = np.flatnonzero(evidence.calls.group == index)
         own = np.array([call for call in own.tolist() if _accumulates(evidence, group, call)], dtype=np.int64)
@@ -52,7 +52,7 @@ def accumulations(evidence: Evidence) -> list[Adding]:
     return accumulating
 
 
-def _accumulates(evidence: Evidence, group: Group, call: int) -> bool:
+def _accumulates(evidence: Evidence, group: CallGroup, call: int) -> bool:
     """Whether a call accumulates, by its argument; where that was not recorded, whether it is a backward pass."""
     accumulate = flag(group.call, 3)
     return accumulate if accumulate is not None else _in_backward(evidence, call)
@@ -61,17 +61,17 @@ def _accumulates(evidence: Evidence, group: Group, call: int) -> bool:
 def _in_backward(evidence: Evidence, call: int) -> bool:
     """Whether a call belongs to the backward pass of indexing."""
     around = (evidence.events.name_of(row) for row in evidence.ancestors(int(evidence.calls.op[call])))
-    return any(BACKWARD in name for name in around)
+    return any(INDEX_BACKWARD in name for name in around)
 
 
-def _adding(evidence: Evidence, group: Group, own: I8) -> Adding:
+def _adding(evidence: Evidence, group: CallGroup, own: I8) -> Accumulation:
     target, *_, values = tensors(group.call)
     into, added = (float(np.prod(tensor.shape, dtype=np.float64)) for tensor in (target, values))
-    item = ITEM_BYTES.get(values.dtype, 4.0)
+    item = DTYPE_BYTES.get(values.dtype, 4.0)
     seen = _seen(evidence, target.shape)
     # with more values than the target has elements, the rest must repeat an index
     least = max(1.0 - into / added, 0.0) if added else 0.0
-    return Adding(
+    return Accumulation(
         group=group,
         calls=_with_inner(evidence, own),
         count=len(own),
@@ -94,7 +94,7 @@ def _outermost(evidence: Evidence, row: int) -> int:
     """The outermost `index_put` around one."""
     outermost = row
     for ancestor in evidence.ancestors(row):
-        if evidence.events.name_of(ancestor) not in NAMES:
+        if evidence.events.name_of(ancestor) not in INDEX_PUTS:
             break
         outermost = ancestor
     return outermost
@@ -112,5 +112,5 @@ def _rows_within(evidence: Evidence, rows: set[int]) -> I8:
 def _seen(evidence: Evidence, shape: tuple[int, ...]) -> float | None:
     """The largest share of repeated indices that a live run saw for a target of this shape; None where it saw none."""
     text = str(list(shape))
-    uses = (use for use in evidence.profile.uses or () if use.kind == "duplicates" and use.op in NAMES)
+    uses = (use for use in evidence.profile.uses or () if use.kind == "duplicates" and use.op in INDEX_PUTS)
     return max((use.share for use in uses if text in use.shapes and use.share is not None), default=None)

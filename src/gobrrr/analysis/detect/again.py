@@ -9,17 +9,17 @@ import numpy as np
 
 from gobrrr.analysis.findings.claims import F8
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.model.events import I8
-from gobrrr.model.recording import Again
-from gobrrr.model.work import ITEM_BYTES, Tensor
+from gobrrr.model.recording import RepeatedWork
+from gobrrr.model.work import DTYPE_BYTES, Tensor
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedAtPlace:
     """Repeated work at one place. `calls`: indices into `evidence.calls`; `low`, `high`: the repeated ns of each."""
 
-    again: Again
+    again: RepeatedWork
     calls: I8
     low: F8
     high: F8
@@ -30,7 +30,7 @@ class Repeated:
         return float(self.high.sum())
 
 
-def repeated(evidence: Evidence, *kinds: str) -> tuple[Repeated, ...]:
+def repeated(evidence: Evidence, *kinds: str) -> tuple[RepeatedAtPlace, ...]:
     """Repeated work of these kinds, most time first; () for a trace."""
     seen = evidence.profile.seen
     if seen is None or not seen.again:
@@ -40,20 +40,20 @@ def repeated(evidence: Evidence, *kinds: str) -> tuple[Repeated, ...]:
     return tuple(sorted((place for place in places if len(place.calls)), key=lambda place: -place.ns))
 
 
-def _at_place(evidence: Evidence, again: Again, at: I8) -> Repeated:
+def _at_place(evidence: Evidence, again: RepeatedWork, at: I8) -> RepeatedAtPlace:
     """`at`: for each call its position in the observed step, or -1."""
     calls = np.flatnonzero(np.isin(at, np.array(again.calls, dtype=np.int64)))
     ns = evidence.calls.ns[calls]
     if again.kind != "rows":
-        return Repeated(again, calls, ns, ns)
+        return RepeatedAtPlace(again, calls, ns, ns)
     rows = dict(zip(again.calls, again.rows, strict=True))
     numbers = [rows[position] for position in at[calls].tolist()]
     high = np.array([before / now for before, now in numbers])
     low = [1.0 - left_over(evidence.group_of(call), *pair) for call, pair in zip(calls.tolist(), numbers, strict=True)]
-    return Repeated(again, calls, ns * np.clip(low, 0.0, high), ns * high)
+    return RepeatedAtPlace(again, calls, ns * np.clip(low, 0.0, high), ns * high)
 
 
-def left_over(group: Group, before: int, now: int) -> float:
+def left_over(group: CallGroup, before: int, now: int) -> float:
     """The share of its bytes that a call still moves if it computes only the rows that are new.
 
     A tensor has rows if a dimension is `now` long, or a multiple of it for a batch. Attention still reads all rows of
@@ -70,4 +70,4 @@ def left_over(group: Group, before: int, now: int) -> float:
 
 
 def _bytes(tensor: Tensor) -> float:
-    return float(math.prod(tensor.shape)) * ITEM_BYTES.get(tensor.dtype, 1.0)
+    return float(math.prod(tensor.shape)) * DTYPE_BYTES.get(tensor.dtype, 1.0)

@@ -7,18 +7,18 @@ from math import prod
 
 import numpy as np
 
-from gobrrr.analysis.detect.chains import Order, Shape, backward, computing, free, product_of_call
+from gobrrr.analysis.detect.chains import MultiplicationOrder, Shape, backward, computing, free, product_of_call
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import OpCall, Scalar
 from gobrrr.cost.shapes import FMA_FLOP
-from gobrrr.model.work import ITEM_BYTES, Work
+from gobrrr.model.work import DTYPE_BYTES, Work
 
 
-def all_pairs(evidence: Evidence) -> list[Order]:
+def all_pairs(evidence: Evidence) -> list[MultiplicationOrder]:
     """Calls that write a large tensor of all pairs and then sum it, where nothing else reads that tensor."""
-    contractions: list[Order] = []
+    contractions: list[MultiplicationOrder] = []
     ordered = computing(evidence) if evidence.machine is not None else []
     for at, last in enumerate(ordered):
         summed = evidence.group_of(last)
@@ -61,7 +61,7 @@ def _squares(call: OpCall) -> bool:
     )
 
 
-def _outer_shape(group: Group, pointwise: str) -> Shape | None:
+def _outer_shape(group: CallGroup, pointwise: str) -> Shape | None:
     """The shape that an outer product writes; None for any other call.
 
     It is a matrix product of inner dimension 1, or an operation `pointwise` that broadcasts both operands.
@@ -97,7 +97,7 @@ def _sum_dims(call: OpCall) -> list[int] | None:
 
 def _outer_order(
     evidence: Evidence, calls: tuple[int, ...], back: tuple[int, ...], shape: Shape, dims: list[int]
-) -> Order | None:
+) -> MultiplicationOrder | None:
     """The calls as one contraction, which reads the operands and writes the sum; its backward pass is two of them.
 
     None where the contraction would not be faster, or its floor is not known.
@@ -105,7 +105,7 @@ def _outer_order(
     pairs = evidence.group_of(calls[0]).call
     dtype = pairs.tensors[0].dtype
     summed = {dim % len(shape) for dim in dims}
-    item = ITEM_BYTES.get(dtype, 4)
+    item = DTYPE_BYTES.get(dtype, 4)
     flop = float(FMA_FLOP * prod(shape))
     read = sum(prod(tensor.shape) for tensor in pairs.tensors[:2]) * item
     written = prod(size for dim, size in enumerate(shape) if dim not in summed) * item
@@ -116,7 +116,7 @@ def _outer_order(
     if best is None or not now > products * best.ns:
         return None
     kind = "differences" if pairs.name == DIFFERENCE else "outer"
-    return Order((*calls, *back), kind, flop, flop, now, products * best.ns, "", sure=True)
+    return MultiplicationOrder((*calls, *back), kind, flop, flop, now, products * best.ns, "", sure=True)
 
 
 def _backward_of(evidence: Evidence, call: int, shape: Shape) -> list[int]:

@@ -20,27 +20,27 @@ from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import OpCall, Scalar, Tensor, price
 from gobrrr.cost.shapes import FMA_FLOP
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.machine import Machine
 
 Shape = tuple[int, ...]
-LAYER = "aten::linear"
+LINEAR_LAYER = "aten::linear"
 """The product of a layer, whose weight is fixed: the order of two layers belongs to the model."""
 
-MOST_OPERANDS = 6
+MOST_EINSUM_OPERANDS = 6
 """An einsum of more operands is not examined: the search for the cheapest order grows exponentially. Chosen."""
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST_PRODUCTS = len(LETTERS) - 1
+MATRIX_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_CHAIN_PRODUCTS = len(MATRIX_LETTERS) - 1
 """A longer run of products is examined in pieces: each matrix is written as a letter, and the time to find the cheapest
 order grows with the cube of their number."""
 
-BACKWARD = re.compile(r"^autograd::engine|Backward\d*$")
+BACKWARD_NAME = re.compile(r"^autograd::engine|Backward\d*$")
 """Names of the operations of autograd's engine."""
 
 
 @dataclass(frozen=True)
-class Product:
+class ChainProduct:
     """A product of matrices (rows x inner) (inner x columns), `batch` times, and the shapes of operands and result."""
 
     batch: int
@@ -58,7 +58,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Order:
+class MultiplicationOrder:
     """A place where another order is cheaper.
 
     `calls`: indices into `evidence.calls`. `now_flop`, `now_floor_ns`: FLOPs and floor of these calls; `best_flop`,
@@ -76,7 +76,7 @@ class Order:
     sure: bool
 
 
-def product_of_call(call: OpCall) -> Product | None:
+def product_of_call(call: OpCall) -> ChainProduct | None:
     """A call as a product of matrices; None for any other call, and for a product to which something is added."""
     name, operands = call.name.removeprefix("aten::"), call.tensors
     if name == "addmv_" and _adds_nothing(call):
@@ -90,7 +90,7 @@ def product_of_call(call: OpCall) -> Product | None:
     if len(left) < 2 or len(matrix) != len(left) or left[-1] != matrix[-2] or left[:-2] != matrix[:-2]:
         return None
     out = (*left[:-1], right[-1]) if len(right) > 1 else left[:-1]
-    return Product(prod(left[:-2]), left[-2], left[-1], matrix[-1], left, right, out)
+    return ChainProduct(prod(left[:-2]), left[-2], left[-1], matrix[-1], left, right, out)
 
 
 def _adds_nothing(call: OpCall) -> bool:
@@ -99,7 +99,7 @@ def _adds_nothing(call: OpCall) -> bool:
     return bool(scalars) and scalars[0] in ("0", "0.", "0.0")
 
 
-def orders(evidence: Evidence, least: float) -> list[Order]:
+def orders(evidence: Evidence, least: float) -> list[MultiplicationOrder]:
     """Places whose products need at least `least` times the FLOPs of the cheapest order."""
     if evidence.machine is None:
         return []
@@ -110,12 +110,12 @@ def orders(evidence: Evidence, least: float) -> list[Order]:
 
 def backward(evidence: Evidence, call: int) -> bool:
     """Whether a call runs in autograd's engine."""
-    return any(BACKWARD.search(name) for name in _around(evidence, call))
+    return any(BACKWARD_NAME.search(name) for name in _around(evidence, call))
 
 
 def free(evidence: Evidence, call: int) -> bool:
     """Whether the program makes a call itself: outside autograd's engine and outside layers."""
-    return not any(name == LAYER or BACKWARD.search(name) for name in _around(evidence, call))
+    return not any(name == LINEAR_LAYER or BACKWARD_NAME.search(name) for name in _around(evidence, call))
 
 
 def _around(evidence: Evidence, call: int) -> list[str]:
@@ -125,12 +125,12 @@ def _around(evidence: Evidence, call: int) -> list[str]:
 # -- products one after another
 
 
-def _chains(evidence: Evidence, least: float) -> list[Order]:
+def _chains(evidence: Evidence, least: float) -> list[MultiplicationOrder]:
     """Runs of products that each read the result of the one before, always as the same operand."""
     products = [product_of_call(group.call) for group in evidence.priced.groups]
     numbers = evidence.calls.group.tolist()
     place = list(zip(evidence.calls.stream.tolist(), evidence.step_of_call.tolist(), strict=True))
-    chains: list[Order] = []
+    chains: list[MultiplicationOrder] = []
     run: list[int] = []
     side = ""
     for call in computing(evidence):
@@ -138,7 +138,7 @@ def _chains(evidence: Evidence, least: float) -> list[Order]:
         last = products[numbers[run[-1]]] if run else None
         together = bool(run) and place[call] == place[run[-1]]
         operand = _operand(last, product) if together else ""
-        if operand and (len(run) == 1 or operand == side) and len(run) < MOST_PRODUCTS:
+        if operand and (len(run) == 1 or operand == side) and len(run) < MOST_CHAIN_PRODUCTS:
             run, side = [*run, call], operand
             continue
         chains += _order_of(evidence, run, side, products, least)
@@ -152,7 +152,7 @@ def computing(evidence: Evidence) -> list[int]:
     return [call for call, number in enumerate(evidence.calls.group.tolist()) if not view[number]]
 
 
-def _operand(first: Product | None, then: Product | None) -> str:
+def _operand(first: ChainProduct | None, then: ChainProduct | None) -> str:
     """Which operand of `then` may be the result of `first`: "left", "right", or "" for neither."""
     if first is None or then is None or first.batch != then.batch or first.columns * first.rows <= 1:
         return ""
@@ -161,7 +161,7 @@ def _operand(first: Product | None, then: Product | None) -> str:
     return "right" if then.right == first.out else ""
 
 
-def _read_by(evidence: Evidence, shape: Shape, chain: tuple[Product, ...]) -> bool:
+def _read_by(evidence: Evidence, shape: Shape, chain: tuple[ChainProduct, ...]) -> bool:
     """Whether a call other than those of the chain takes a tensor of this shape in the forward pass."""
     others = evidence.calls_that(
         lambda group: (
@@ -174,9 +174,10 @@ def _read_by(evidence: Evidence, shape: Shape, chain: tuple[Product, ...]) -> bo
 
 
 def _order_of(
-    evidence: Evidence, run: list[int], side: str, products: list[Product | None], least: float
-) -> list[Order]:
-    """A run as an `Order`, if another order is cheaper and nothing else reads the intermediate results; else []."""
+    evidence: Evidence, run: list[int], side: str, products: list[ChainProduct | None], least: float
+) -> list[MultiplicationOrder]:
+    """A run as an `MultiplicationOrder`, if another order is cheaper and nothing else reads the intermediate results;
+    else []."""
     if len(run) < 2:
         return []
     chain = tuple(product for call in run if (product := products[int(evidence.calls.group[call])]) is not None)
@@ -191,10 +192,10 @@ def _order_of(
     floors = _floors_of(evidence, run, [(chain[0].batch, *pair) for pair in pairs])
     if floors is None:
         return []
-    return [Order(tuple(run), "chain", now, best, *floors, _brackets(sizes), _distinct(chain))]
+    return [MultiplicationOrder(tuple(run), "chain", now, best, *floors, _brackets(sizes), _distinct(chain))]
 
 
-def _distinct(chain: tuple[Product, ...]) -> bool:
+def _distinct(chain: tuple[ChainProduct, ...]) -> bool:
     """Whether each intermediate result has a shape that no operand has."""
     return all(
         first.out not in (first.left, first.right) and (then.left, then.right).count(first.out) == 1
@@ -202,7 +203,7 @@ def _distinct(chain: tuple[Product, ...]) -> bool:
     )
 
 
-def _sizes(chain: tuple[Product, ...], side: str) -> tuple[int, ...]:
+def _sizes(chain: tuple[ChainProduct, ...], side: str) -> tuple[int, ...]:
     """The dimensions p0, p1, ..., pn of a product of n matrices p0 x p1, p1 x p2, ..."""
     first = chain[0]
     if side == "left":
@@ -228,7 +229,7 @@ def _brackets(sizes: tuple[int, ...]) -> str:
 
     def written(first: int, last: int) -> str:
         if last - first == 1:
-            return LETTERS[first]
+            return MATRIX_LETTERS[first]
         cuts = range(first + 1, last)
         cost = {
             cut: cheapest(sizes[first : cut + 1])[0] + cheapest(sizes[cut : last + 1])[0]
@@ -245,7 +246,7 @@ def _brackets(sizes: tuple[int, ...]) -> str:
 # -- einsums of three or more operands
 
 
-def _einsums(evidence: Evidence, least: float) -> list[Order]:
+def _einsums(evidence: Evidence, least: float) -> list[MultiplicationOrder]:
     """Einsums of three or more operands whose cheapest order needs fewer FLOPs than the one that ran."""
     by_row: dict[int, list[int]] = {}
     for call in range(len(evidence.calls)):
@@ -257,14 +258,14 @@ def _einsums(evidence: Evidence, least: float) -> list[Order]:
     einsums = []
     for row, calls in by_row.items():
         terms = einsum_terms(evidence, row)
-        if terms is None or len(terms[0]) < 3 or len(terms[0]) > MOST_OPERANDS:
+        if terms is None or len(terms[0]) < 3 or len(terms[0]) > MOST_EINSUM_OPERANDS:
             continue
         operands, out, size = terms
         best, pairs = cheapest_path(operands, out, size)
         now = sum(evidence.group_of(call).work.matrix_flop or 0.0 for call in calls)
         floors = _floors_of(evidence, calls, pairs)
         if floors is not None and now >= least * best:
-            einsums.append(Order(tuple(calls), "einsum", now, best, *floors, "", sure=True))
+            einsums.append(MultiplicationOrder(tuple(calls), "einsum", now, best, *floors, "", sure=True))
     return einsums
 
 
@@ -280,7 +281,7 @@ def einsum_terms(evidence: Evidence, row: int) -> Terms | None:
     """
     events = evidence.events
     shapes = _shapes_of(evidence, row)
-    inside = np.flatnonzero((evidence.priced.links.op_parent == row) & (events.kind == Kind.OP))
+    inside = np.flatnonzero((evidence.priced.links.op_parent == row) & (events.kind == EventKind.OP))
     inside = inside[np.argsort(events.start_ns[inside], kind="stable")]
     permutes = [op for op in inside.tolist() if events.name_of(op) == "aten::permute"]
     if shapes is None or len(permutes) < len(shapes):

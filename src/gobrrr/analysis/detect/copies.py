@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from gobrrr.analysis.events.calls import NAME_CHARACTERS
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.model.events import I8
-from gobrrr.model.work import ITEM_BYTES, Tensor
+from gobrrr.model.work import DTYPE_BYTES, Tensor
 
 IMAGE_CHANNELS = 4
 """A convolution over at most this many channels is the network's first: its images come from the loader as NCHW."""
 
-COPIES = ("copy_", "_to_copy", "clone", "contiguous")
+COPY_OPS = ("copy_", "_to_copy", "clone", "contiguous")
 """Operations that copy a tensor."""
 
 TURNING_NS = 4.2
@@ -85,7 +85,7 @@ def convolutional(evidence: Evidence) -> bool:
 
 
 @dataclass(frozen=True)
-class Reordered:
+class LayoutConversions:
     """Calls that convert a memory layout, by what would make the conversion unnecessary.
 
     `turned`: calls with layout converters in them, and `converting`: the ns of those. `images`: copies between NCHW and
@@ -111,7 +111,7 @@ class Reordered:
         return images / total if total > 0 else 0.0
 
 
-def reordered(evidence: Evidence) -> Reordered:
+def reordered(evidence: Evidence) -> LayoutConversions:
     """All layout converters and copies into another order."""
     turned, converting = converters(evidence)
     copies = reorders(evidence)
@@ -120,13 +120,13 @@ def reordered(evidence: Evidence) -> Reordered:
     floor = np.nan_to_num(evidence.calls.floor_ns[outside], nan=np.inf)
     above = np.clip(evidence.calls.ns[outside] - floor, 0.0, TURNING_NS * _elements(evidence, outside))
     already = _has_order(evidence)
-    return Reordered(turned, converting, copies[images], copies[~images], outside, above, already)
+    return LayoutConversions(turned, converting, copies[images], copies[~images], outside, above, already)
 
 
 def _elements(evidence: Evidence, calls: I8) -> NDArray[np.float64]:
     """The number of elements that each call reads and writes; 0 where it is not known."""
     groups = (evidence.group_of(call) for call in calls.tolist())
-    return np.array([(group.work.bytes or 0.0) / ITEM_BYTES.get(tensors(group.call)[0].dtype, 4) for group in groups])
+    return np.array([(group.work.bytes or 0.0) / DTYPE_BYTES.get(tensors(group.call)[0].dtype, 4) for group in groups])
 
 
 def _has_order(evidence: Evidence) -> bool:
@@ -136,7 +136,7 @@ def _has_order(evidence: Evidence) -> bool:
     return float(evidence.calls.ns[inside].sum()) > float(evidence.calls.ns[outside].sum())
 
 
-def _weight_inside(group: Group) -> bool | None:
+def _weight_inside(group: CallGroup) -> bool | None:
     """Whether a convolution's weight has its channels innermost; None where it is unknown, or the weight is 1 x 1."""
     four_d = _four_d(group)
     if len(four_d) < 2 or four_d[-1].strides is None or len(four_d[-1].strides) != 4:
@@ -147,7 +147,7 @@ def _weight_inside(group: Group) -> bool | None:
     return four_d[-1].strides[1] < max(four_d[-1].strides[2:])
 
 
-def _four_d(group: Group) -> list[Tensor]:
+def _four_d(group: CallGroup) -> list[Tensor]:
     """A convolution's images and, last, its weights; empty for any other call."""
     return [tensor for tensor in tensors(group.call) if len(tensor.shape) == 4 and group.work.family == "convolution"]
 
@@ -159,7 +159,7 @@ def _channels_outside(evidence: Evidence) -> I8:
     return evidence.calls_that(_convolves_outside)
 
 
-def _convolves_outside(group: Group) -> bool:
+def _convolves_outside(group: CallGroup) -> bool:
     """Whether a convolution has NCHW images; weights with channels innermost make the library convert them anyway."""
     return not _weight_inside(group) and any(_is_outside(image) for image in _four_d(group)[:-1])
 
@@ -180,26 +180,26 @@ def over_images(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
     return np.array(few, dtype=bool)
 
 
-def _pair(group: Group) -> tuple[Tensor, Tensor] | None:
+def _pair(group: CallGroup) -> tuple[Tensor, Tensor] | None:
     """(target, source) of a copy between tensors of one shape."""
     operands = tensors(group.call)
-    if group.call.name.removeprefix("aten::") not in COPIES or len(operands) < 2 or group.work.link != "memory":
+    if group.call.name.removeprefix("aten::") not in COPY_OPS or len(operands) < 2 or group.work.link != "memory":
         return None
     target, source = operands[:2]
     return (target, source) if target.shape == source.shape and target.shape else None
 
 
-def _casts(group: Group) -> bool:
+def _casts(group: CallGroup) -> bool:
     pair = _pair(group)
     return pair is not None and pair[0].dtype != pair[1].dtype and {tensor.dtype for tensor in pair} <= set(FLOATING)
 
 
-def _dequantises(group: Group) -> bool:
+def _dequantises(group: CallGroup) -> bool:
     pair = _pair(group)
     return pair is not None and pair[1].dtype.startswith(QUANTISED) and pair[0].dtype in FLOATING
 
 
-def _reorders(group: Group) -> bool:
+def _reorders(group: CallGroup) -> bool:
     pair = _pair(group)
     if pair is None or pair[0].dtype != pair[1].dtype:
         return False

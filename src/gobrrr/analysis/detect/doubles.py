@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from gobrrr.analysis.findings.claims import F8
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.program import program_of
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.cost import parse_inputs, price
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 from gobrrr.model.machine import Machine
-from gobrrr.model.program import Wide, Written
+from gobrrr.model.program import Float64Source, SourceStatement
 from gobrrr.model.work import OpCall
 
 DOUBLE, LOWER = ("float64", "complex128"), ("float32", "bfloat16", "float16")
 _NARROW = {"float64": "float32", "complex128": "complex64"}
-WEIGHTS = {"aten::linear": 1, "aten::addmm": 2, "aten::convolution": 1, "aten::conv2d": 1, "aten::embedding": 0}
+LAYER_WEIGHTS = {"aten::linear": 1, "aten::addmm": 2, "aten::convolution": 1, "aten::conv2d": 1, "aten::embedding": 0}
 """Which of a layer's tensors is its weight."""
-COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
+CONVERTING_OPS = ("aten::copy_", "aten::_to_copy", "aten::to")
 """Operations that convert a tensor to another type."""
 
 
@@ -70,7 +70,7 @@ def first_promotion(evidence: Evidence) -> int | None:
     type into float64.
     """
     events, steps = evidence.events, evidence.recorded_steps
-    rows = events.of(Kind.OP)
+    rows = events.of(EventKind.OP)
     begin = steps.begins[0] if steps.begins else steps.start
     rows = rows[(events.start_ns[rows] >= begin) & (events.start_ns[rows] < steps.stop) & (events.types[rows] >= 0)]
     known: dict[tuple[int, int, int], bool] = {}
@@ -84,7 +84,7 @@ def first_promotion(evidence: Evidence) -> int | None:
 
 
 @dataclass(frozen=True)
-class Origin:
+class Float64Origin:
     """How float64 comes into a step, and what a live run saw of it.
 
     "default": torch's default type is float64. "parameters": the model's parameters are float64. "operation": an
@@ -92,28 +92,28 @@ class Origin:
     """
 
     way: Literal["default", "parameters", "operation", "tensors"]
-    wide: tuple[Wide, ...] = ()
+    wide: tuple[Float64Source, ...] = ()
     row: int | None = None
 
     @property
-    def written(self) -> Written | None:
+    def written(self) -> SourceStatement | None:
         """The statement that sets the default type or converts the parameters; None where it was not seen."""
         return next((wide.written for wide in self.wide if wide.kind == self.way), None)
 
 
-def origin(evidence: Evidence) -> Origin:
+def origin(evidence: Evidence) -> Float64Origin:
     """How float64 comes into the step."""
     wide, row = program_of(evidence).wide, first_promotion(evidence)
     kinds = {cause.kind for cause in wide}
     if "default" in kinds:
-        return Origin("default", wide, row)
+        return Float64Origin("default", wide, row)
     if "parameters" in kinds:
-        return Origin("parameters", wide, row)
+        return Float64Origin("parameters", wide, row)
     # a copy to float64 matches its input to something that is float64 already
-    converted = row is not None and evidence.events.name_of(row) in COPIES
+    converted = row is not None and evidence.events.name_of(row) in CONVERTING_OPS
     if evidence.profile.program is None and (row is None or converted) and _wide_weights(evidence):
-        return Origin("parameters", row=row)
-    return Origin("tensors" if row is None else "operation", wide, row)
+        return Float64Origin("parameters", row=row)
+    return Float64Origin("tensors" if row is None else "operation", wide, row)
 
 
 def _wide_weights(evidence: Evidence) -> bool:
@@ -122,7 +122,7 @@ def _wide_weights(evidence: Evidence) -> bool:
     return any(
         len(call.tensors) > at and call.tensors[at].dtype in DOUBLE
         for call in calls
-        if (at := WEIGHTS.get(call.name)) is not None
+        if (at := LAYER_WEIGHTS.get(call.name)) is not None
     )
 
 
@@ -136,7 +136,7 @@ def _promotes(evidence: Evidence, row: int) -> bool:
     tensors = OpCall(name=name, inputs=parse_inputs(dims, types, None, None)).tensors
     if name == "aten::copy_":
         return len(tensors) >= 2 and tensors[0].dtype in DOUBLE and tensors[1].dtype in LOWER
-    if name in COPIES or "copy" in name:
+    if name in CONVERTING_OPS or "copy" in name:
         return False  # the aten::copy_ inside it gives the direction
     wide = [tensor for tensor in tensors if tensor.dtype in DOUBLE and tensor.shape]
     if not wide or not any(tensor.dtype in LOWER and tensor.shape for tensor in tensors):
@@ -148,10 +148,10 @@ def _promotes(evidence: Evidence, row: int) -> bool:
 def _converts(call: OpCall) -> bool:
     """Whether a call copies between float64 and a lower floating type."""
     types = {tensor.dtype for tensor in call.tensors[:2]}
-    return call.name in COPIES and bool(types & set(DOUBLE)) and bool(types & set(LOWER))
+    return call.name in CONVERTING_OPS and bool(types & set(DOUBLE)) and bool(types & set(LOWER))
 
 
-def _share(group: Group, machine: Machine | None, tf32: bool) -> float:
+def _share(group: CallGroup, machine: Machine | None, tf32: bool) -> float:
     """The floor of a group's call in float32 over its floor now."""
     now = group.floor
     work = price(group.call.retyped(_NARROW))

@@ -10,19 +10,25 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.cost.arguments import integer
 from gobrrr.model.events import I8
 
-BACKWARD = "aten::embedding_dense_backward"
+EMBEDDING_BACKWARD = "aten::embedding_dense_backward"
 """The operation that makes a dense gradient."""
 
-LOOKUPS = (BACKWARD, "aten::embedding", "aten::embedding_backward", "aten::index_select", "aten::embedding_renorm_")
+LOOKUPS = (
+    EMBEDDING_BACKWARD,
+    "aten::embedding",
+    "aten::embedding_backward",
+    "aten::index_select",
+    "aten::embedding_renorm_",
+)
 """Operations that only access the rows that the ids name."""
 
 
 @dataclass(frozen=True)
-class Table:
+class EmbeddingTable:
     """The tables of one shape.
 
     `passes`: calls that process all rows, and `share`: the table's share of the elements of each. `ids`: look-ups in a
@@ -44,7 +50,7 @@ class Table:
         return 4.0 * self.rows * self.width
 
 
-def dense_tables(evidence: Evidence) -> list[Table]:
+def dense_tables(evidence: Evidence) -> list[EmbeddingTable]:
     """Tables with a dense gradient, except those of a shape that a matmul reads as well.
 
     Such a table may also be the weights of the output layer, whose gradient is dense.
@@ -60,10 +66,10 @@ def dense_tables(evidence: Evidence) -> list[Table]:
     return [table for table in tables if table.ids and len(table.passes)]
 
 
-def _table_of(group: Group) -> tuple[int, int] | None:
+def _table_of(group: CallGroup) -> tuple[int, int] | None:
     """(rows, width) of the gradient that a call makes."""
     inputs = tensors(group.call)
-    if group.call.name != BACKWARD or len(inputs) < 2 or not inputs[0].shape:
+    if group.call.name != EMBEDDING_BACKWARD or len(inputs) < 2 or not inputs[0].shape:
         return None
     rows = integer(group.call, 2)
     return (rows, inputs[0].shape[-1]) if rows else None
@@ -77,7 +83,7 @@ def _multiplied(evidence: Evidence, shape: tuple[int, int]) -> bool:
     )
 
 
-def _table(evidence: Evidence, shape: tuple[int, int], gradients: list[int]) -> Table:
+def _table(evidence: Evidence, shape: tuple[int, int], gradients: list[int]) -> EmbeddingTable:
     groups = evidence.priced.groups
     share = np.array([0.0 if group.call.name in LOOKUPS else _share(group, shape) for group in groups])
     wanted = np.zeros(len(groups), dtype=bool)
@@ -87,7 +93,7 @@ def _table(evidence: Evidence, shape: tuple[int, int], gradients: list[int]) -> 
     counts = [int(np.prod(tensors(groups[group].call)[1].shape)) for group in evidence.calls.group[calls].tolist()]
     used = _seen(evidence).get(shape)
     ids = round(sum(counts) / evidence.steps.count or (used or 0.0) * shape[0])
-    return Table(
+    return EmbeddingTable(
         rows=shape[0],
         width=shape[1],
         ids=ids,
@@ -98,7 +104,7 @@ def _table(evidence: Evidence, shape: tuple[int, int], gradients: list[int]) -> 
     )
 
 
-def _share(group: Group, shape: tuple[int, int]) -> float:
+def _share(group: CallGroup, shape: tuple[int, int]) -> float:
     """The share of a call's elements that belongs to tensors of this shape."""
     shapes = [tensor.shape for tensor in tensors(group.call) if tensor.shape]
     sizes = [float(np.prod(dims, dtype=np.float64)) for dims in shapes]
@@ -111,7 +117,7 @@ def _seen(evidence: Evidence) -> dict[tuple[int, int], float]:
     shares: dict[tuple[int, int], float] = {}
     for use in evidence.profile.uses or ():
         sizes = [int(size) for size in re.findall(r"\d+", use.shapes.partition("]")[0])]
-        if use.kind == "rows" and use.op == BACKWARD and use.share is not None and len(sizes) == 2:
+        if use.kind == "rows" and use.op == EMBEDDING_BACKWARD and use.share is not None and len(sizes) == 2:
             shape = sizes[0], sizes[1]
             shares[shape] = min(shares.get(shape, 0.0) + use.share, 1.0)
     return shares

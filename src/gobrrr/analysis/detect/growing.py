@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gobrrr.analysis.detect.rising import (
-    LEAST_STEPS,
+    LEAST_TREND_STEPS,
     Holding,
-    Rising,
-    Turns,
+    LongerTurns,
+    RisingOperation,
     bytes_held,
     bytes_kept,
     hooks_held,
@@ -17,11 +17,11 @@ from gobrrr.analysis.detect.rising import (
     rising,
 )
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.model.recording import Kept
+from gobrrr.model.recording import SurvivingResult
 
 
 @dataclass(frozen=True)
-class Grown:
+class RunGrowth:
     """What grows from step to step, or from turn to turn in a step.
 
     `rising`: operations; `turns`: backward passes. `nodes`, `hooks`, `bytes`: autograd nodes, hooks and bytes that are
@@ -29,13 +29,13 @@ class Grown:
     or else these bytes; `hooked`: lines that register hooks.
     """
 
-    rising: tuple[Rising, ...]
-    turns: Turns | None
+    rising: tuple[RisingOperation, ...]
+    turns: LongerTurns | None
     nodes: Holding | None
     hooks: Holding | None
     bytes: Holding | None
     filling: Holding | None
-    results: tuple[Kept, ...]
+    results: tuple[SurvivingResult, ...]
     hooked: tuple[str, ...]
 
     @property
@@ -44,10 +44,10 @@ class Grown:
         return self.nodes is not None or self.hooks is not None
 
 
-def grown(evidence: Evidence) -> Grown | None:
+def grown(evidence: Evidence) -> RunGrowth | None:
     """What grows; None where it is not known: a trace of fewer than three marked steps."""
     steps, seen = evidence.recorded_steps, evidence.profile.seen
-    if seen is None and (not steps.marked or steps.count < LEAST_STEPS):
+    if seen is None and (not steps.marked or steps.count < LEAST_TREND_STEPS):
         return None
     nodes, hooks = nodes_held(evidence), hooks_held(evidence)
     later = seen.later if seen is not None else None
@@ -55,7 +55,7 @@ def grown(evidence: Evidence) -> Grown | None:
     held = nodes is not None or filling is not None
     results = _distinct(later.kept, graphs=nodes is not None) if later is not None and held else ()
     lines = seen.lines if seen is not None and hooks is not None else ()
-    return Grown(
+    return RunGrowth(
         rising=rising(evidence),
         turns=longer_turns(evidence),
         nodes=nodes,
@@ -67,9 +67,9 @@ def grown(evidence: Evidence) -> Grown | None:
     )
 
 
-def _distinct(kept: tuple[Kept, ...], *, graphs: bool) -> tuple[Kept, ...]:
+def _distinct(kept: tuple[SurvivingResult, ...], *, graphs: bool) -> tuple[SurvivingResult, ...]:
     """One result per line: those in a chain first, then the longest graph, then the most bytes."""
-    by_line: dict[str | None, Kept] = {}
+    by_line: dict[str | None, SurvivingResult] = {}
     for result in sorted(kept, key=lambda result: (not result.chain, -result.nodes, -result.bytes)):
         if result.nodes or not graphs:
             by_line.setdefault(result.source, result)

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from gobrrr.analysis.events.ratios import share
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.model.events import I8
 
 CAT = "aten::cat"
 """The operation that concatenates."""
 
-SMALL = 0.25
+MOST_PIECE_SHARE = 0.25
 """A cache grows by a piece of at most this share of its length. Chosen, not measured."""
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowingTensor:
     """Calls in which a tensor grows along one dimension.
 
     `old`: the share of each call's result that was there before. `first`, `last`: the shortest length before and the
@@ -58,7 +58,7 @@ class _Joined:
         return self.shape[self.dimension]
 
 
-def growing(evidence: Evidence) -> list[Growth]:
+def growing(evidence: Evidence) -> list[GrowingTensor]:
     """Series of concatenations of which at least half take the result of another one: `x = cat([x, piece])`."""
     known = {at: joined for at, group in enumerate(evidence.priced.groups) if (joined := _joined(group)) is not None}
     series: dict[tuple[Shape, int], list[tuple[int, _Joined]]] = defaultdict(list)
@@ -68,7 +68,7 @@ def growing(evidence: Evidence) -> list[Growth]:
     return [growth for calls in series.values() if (growth := _growth(calls)) is not None]
 
 
-def _growth(calls: list[tuple[int, _Joined]]) -> Growth | None:
+def _growth(calls: list[tuple[int, _Joined]]) -> GrowingTensor | None:
     """The calls of one series that grow: one's length before is another's length after, or the reverse."""
     before = {joined.length for _, joined in calls}
     after = {joined.length + joined.added for _, joined in calls}
@@ -77,7 +77,7 @@ def _growth(calls: list[tuple[int, _Joined]]) -> Growth | None:
     ]
     if len(grow) < 2 or 2 * len(grow) < len(calls):
         return None
-    return Growth(
+    return GrowingTensor(
         calls=np.array([call for call, _ in grow], dtype=np.int64),
         old=np.array([share(joined.length, joined.length + joined.added) or 0.0 for _, joined in grow]),
         dimension=grow[0][1].dimension,
@@ -86,7 +86,7 @@ def _growth(calls: list[tuple[int, _Joined]]) -> Growth | None:
     )
 
 
-def _joined(group: Group) -> _Joined | None:
+def _joined(group: CallGroup) -> _Joined | None:
     """A concatenation of a tensor and much smaller pieces along one dimension; None for any other call."""
     shapes = [tensor.shape for tensor in tensors(group.call) if math.prod(tensor.shape)]
     if group.call.name != CAT or len(shapes) < 2 or any(len(shape) != len(shapes[0]) for shape in shapes):
@@ -97,4 +97,4 @@ def _joined(group: Group) -> _Joined | None:
         return None
     dimension = differing.pop()
     added = sum(piece[dimension] for piece in pieces)
-    return _Joined(whole, dimension, added) if 0 < added <= SMALL * whole[dimension] else None
+    return _Joined(whole, dimension, added) if 0 < added <= MOST_PIECE_SHARE * whole[dimension] else None

@@ -8,17 +8,17 @@ from math import prod
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.events import I8
 
-MATH = "aten::_scaled_dot_product_attention_math"
+MATH_ATTENTION = "aten::_scaled_dot_product_attention_math"
 """The form of attention without a fused kernel."""
 
 
 def math_form(evidence: Evidence, calls: I8) -> int | None:
     """The row of the first such attention around any of these calls; None where there is none."""
     events = evidence.events
-    if MATH not in events.names:
+    if MATH_ATTENTION not in events.names:
         return None
     around = (row for call in calls.tolist() for row in evidence.ancestors(int(evidence.calls.op[call])))
-    return next((row for row in around if events.name_of(row) == MATH), None)
+    return next((row for row in around if events.name_of(row) == MATH_ATTENTION), None)
 
 
 def heads_a_group(evidence: Evidence, row: int) -> int:

@@ -13,28 +13,28 @@ from numpy.typing import NDArray
 from gobrrr.analysis.findings.claims import F8
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.expected import expect
-from gobrrr.analysis.pricing.fusion import COMPILED, beside, tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.fusion import COMPILED_FAMILY, beside, tensors
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.cost import price
 from gobrrr.hardware.efficiency import load
 from gobrrr.model.events import I8
-from gobrrr.model.work import ITEM_BYTES, Argument, Tensor
+from gobrrr.model.work import DTYPE_BYTES, Argument, Tensor
 
-REACH = 6
+NORM_REACH = 6
 """The most calls of a norm before and after its rsqrt: convert, square, mean, epsilon; scale, convert, weight."""
 
-_WHOLE = ("pow", "mul", "square", "copy_", "mean", "sum", "sub", "div", "var", "var_mean")
+_NORM_OPS = ("pow", "mul", "square", "copy_", "mean", "sum", "sub", "div", "var", "var_mean")
 """Operations of a written norm on its whole input. An addition of that size belongs to a residual connection."""
 
-_OPENING = ("pow", "square", "mean", "sum", "var", "var_mean")
+_NORM_BEGINS = ("pow", "square", "mean", "sum", "var", "var_mean")
 """Operations that a written norm begins with."""
 
-LARGE_NS = 10_000
+LEAST_NORM_NS = 10_000
 """A shorter call is bound by its fixed cost rather than by its bytes. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenNorm:
     """A written norm: its calls, and the bytes that one kernel would move (its input once, its output once)."""
 
     calls: tuple[int, ...]
@@ -42,11 +42,11 @@ class Written:
 
 
 def own_norms(evidence: Evidence) -> I8:
-    """Memory-bound calls of the framework's normalizations that take at least `LARGE_NS`."""
+    """Memory-bound calls of the framework's normalizations that take at least `LEAST_NORM_NS`."""
     calls = evidence.calls_that(
         lambda group: group.work.family == "normalization" and group.floor is not None and group.floor.bound == "memory"
     )
-    return calls[evidence.calls.ns[calls] >= LARGE_NS]
+    return calls[evidence.calls.ns[calls] >= LEAST_NORM_NS]
 
 
 def batch_norms(evidence: Evidence, calls: I8) -> NDArray[np.bool_]:
@@ -116,9 +116,9 @@ def _written_ns(evidence: Evidence) -> float:
     return sum(float(evidence.calls.ns[list(norm.calls)].sum()) for norm in written_norms(evidence))
 
 
-def written_norms(evidence: Evidence) -> list[Written]:
+def written_norms(evidence: Evidence) -> list[WrittenNorm]:
     """Written norms around each `aten::rsqrt`, in the order in which the device ran them; no call is in two of them."""
-    norms: list[Written] = []
+    norms: list[WrittenNorm] = []
     taken: set[int] = set()
     for rsqrt in evidence.calls_that(lambda group: _op(group) == "rsqrt").tolist():
         norm = _around(evidence, rsqrt, taken)
@@ -128,7 +128,7 @@ def written_norms(evidence: Evidence) -> list[Written]:
     return norms
 
 
-def _around(evidence: Evidence, index: int, taken: set[int]) -> Written | None:
+def _around(evidence: Evidence, index: int, taken: set[int]) -> WrittenNorm | None:
     """The written norm around an rsqrt, without calls that are `taken`; None where there is none."""
     shape = _input(evidence, index)
     if shape is None:
@@ -142,17 +142,20 @@ def _around(evidence: Evidence, index: int, taken: set[int]) -> Written | None:
                 break
             calls.append(at)
     sizes = [
-        ITEM_BYTES.get(tensor.dtype, 4.0)
+        DTYPE_BYTES.get(tensor.dtype, 4.0)
         for call in calls
         for tensor in tensors(evidence.group_of(call).call)
         if tensor.shape == shape
     ]
-    return Written(tuple(sorted(calls)), 2 * float(np.prod(shape, dtype=np.float64)) * min(sizes)) if sizes else None
+    return (
+        WrittenNorm(tuple(sorted(calls)), 2 * float(np.prod(shape, dtype=np.float64)) * min(sizes)) if sizes else None
+    )
 
 
 def _near(evidence: Evidence, index: int, step: int) -> Iterator[int]:
-    """Up to `REACH` calls after (1) or before (-1) a call, nearest first, without those that run `beside` chains."""
-    at, left = index + step, REACH
+    """Up to `NORM_REACH` calls after (1) or before (-1) a call, nearest first, without those that run `beside`
+    chains."""
+    at, left = index + step, NORM_REACH
     while 0 <= at < len(evidence.calls) and left:
         if not beside(evidence.group_of(at)):
             left -= 1
@@ -164,7 +167,7 @@ def _opens(evidence: Evidence, at: int) -> bool:
     """Whether the next norm begins here: with its square, its reduction, or a conversion before these."""
     if _op(evidence.group_of(at)) == "copy_" and at + 1 < len(evidence.calls):
         at += 1
-    return _op(evidence.group_of(at)) in _OPENING
+    return _op(evidence.group_of(at)) in _NORM_BEGINS
 
 
 def _input(evidence: Evidence, index: int) -> tuple[int, ...] | None:
@@ -179,17 +182,17 @@ def _input(evidence: Evidence, index: int) -> tuple[int, ...] | None:
     return None
 
 
-def _belongs(group: Group, shape: tuple[int, ...]) -> bool:
+def _belongs(group: CallGroup, shape: tuple[int, ...]) -> bool:
     """Whether a norm may make a call: fusible, on tensors of the input's shape or on its rows."""
-    if not group.work.fusible or group.work.family == COMPILED:
+    if not group.work.fusible or group.work.family == COMPILED_FAMILY:
         return False
     shapes = [tensor.shape for tensor in tensors(group.call)]
     if shape in shapes:
-        return _op(group) in _WHOLE
+        return _op(group) in _NORM_OPS
     return any(rows in (shape[:-1], (*shape[:-1], 1)) for rows in shapes)
 
 
-def _op(group: Group) -> str:
+def _op(group: CallGroup) -> str:
     return group.call.name.removeprefix("aten::")
 
 

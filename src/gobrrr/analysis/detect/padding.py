@@ -10,7 +10,7 @@ import numpy as np
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import tensors
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.model.events import I8
 from gobrrr.model.live import TensorUse
 
@@ -79,7 +79,7 @@ def _growing(evidence: Evidence, tokens: int, length: int) -> I8:
     return calls
 
 
-def _grows(group: Group, tokens: int, length: int) -> bool:
+def _grows(group: CallGroup, tokens: int, length: int) -> bool:
     """Whether a tensor of the call has an element per position: one size is that of all positions, or of a sequence."""
     return any(
         any(size in (tokens, length) for size in tensor.shape) and math.prod(tensor.shape) % tokens == 0

@@ -13,10 +13,10 @@ import numpy as np
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.pricing.fusion import Chain, output_of, tensors
-from gobrrr.analysis.pricing.price import Group
-from gobrrr.model.work import ITEM_BYTES
+from gobrrr.analysis.pricing.price import CallGroup
+from gobrrr.model.work import DTYPE_BYTES
 
-AHEAD = 64
+CALLS_EXAMINED = 64
 """How many calls after a chain are examined: the end of a residual block is nearer. Chosen, not measured."""
 
 Shape = tuple[int, ...]
@@ -39,7 +39,7 @@ class Rereads:
         if shape is None:
             return True
         left = 1
-        for call in range(last + 1, min(last + 1 + AHEAD, len(self._step))):
+        for call in range(last + 1, min(last + 1 + CALLS_EXAMINED, len(self._step))):
             if self._step[call] != self._step[last]:
                 break
             taken, written = self._counts(call, shape)
@@ -61,7 +61,7 @@ class Rereads:
         shape = output_of(before.call, before.work.family)[0]
         others = [tensor for tensor in tensors(group.call) if tensor.shape == shape][1:]
         return sum(
-            ITEM_BYTES.get(tensor.dtype, 0.0) * float(np.prod(tensor.shape, dtype=np.float64)) for tensor in others
+            DTYPE_BYTES.get(tensor.dtype, 0.0) * float(np.prod(tensor.shape, dtype=np.float64)) for tensor in others
         )
 
     def _counts(self, call: int, shape: Shape) -> tuple[int, bool]:
@@ -72,6 +72,6 @@ class Rereads:
         return self._of_group[key]
 
 
-def _counts(group: Group, shape: Shape) -> tuple[int, bool]:
+def _counts(group: CallGroup, shape: Shape) -> tuple[int, bool]:
     taken = sum(tensor.shape == shape for tensor in tensors(group.call))
     return taken, output_of(group.call, group.work.family)[0] == shape

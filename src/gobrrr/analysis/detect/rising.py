@@ -17,16 +17,16 @@ import numpy as np
 
 from gobrrr.analysis.findings.claims import F8
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.model.events import ABSENT, I8, Kind
-from gobrrr.model.recording import Held, Later, Tally
+from gobrrr.model.events import ABSENT, I8, EventKind
+from gobrrr.model.recording import HeldMemory, OpTally, SecondStep
 from gobrrr.model.tree import outermost
 
-LEAST_STEPS = 3
+LEAST_TREND_STEPS = 3
 """A trend needs at least three steps: two that differ show none."""
-LEAST_UNEVEN = 5
+LEAST_UNEVEN_STEPS = 5
 """A rise by unequal amounts counts over at least this many steps, if observing the step twice shows it as well: five
 values in random order rise by chance once in 120."""
-ASKS = ("backward", "grad")
+BACKWARD_CALLS = ("backward", "grad")
 """The functions by which a program runs a backward pass."""
 
 
@@ -38,7 +38,7 @@ class Operation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rising:
+class RisingOperation:
     """Operations of one name at one line whose number, or size, rises by `rate` per step.
 
     `rows`: all of them. `last`: the number or size in the last step; `mean`: in the mean recorded step. `counted`:
@@ -62,7 +62,7 @@ class Rising:
 
 
 @dataclass(frozen=True)
-class Turns:
+class LongerTurns:
     """Backward passes of one step that become longer from turn to turn.
 
     `lengths`: the operations in each; `calls`: those of all. `more`: the share of each call's time that would not be
@@ -83,23 +83,23 @@ class Holding:
     now: float
 
 
-def rising(evidence: Evidence) -> tuple[Rising, ...]:
+def rising(evidence: Evidence) -> tuple[RisingOperation, ...]:
     """Operations that rise from step to step, most time first; () for fewer than three marked steps."""
     steps, later = evidence.recorded_steps, _later(evidence)
-    if not steps.marked or steps.count < LEAST_STEPS:
+    if not steps.marked or steps.count < LEAST_TREND_STEPS:
         return ()
     visible = _visible(evidence, later)
     calls: dict[int, list[int]] = defaultdict(list)
     for call, row in enumerate(evidence.calls.op.tolist()):
         if row >= 0 and visible[row] >= 0:
             calls[int(visible[row])].append(call)
-    risen: list[Rising] = []
+    risen: list[RisingOperation] = []
     for name, ops in _by_name(evidence, visible, calls).items():
         risen += _of_name(evidence, later, name, ops)
     return tuple(sorted(risen, key=lambda rise: -evidence.replayed.duration_ns[rise.rows].sum()))
 
 
-def _visible(evidence: Evidence, later: Later | None) -> I8:
+def _visible(evidence: Evidence, later: SecondStep | None) -> I8:
     """For each row the counted operation around it: one that was dispatched; in a trace, one with device work."""
     events = evidence.events
     if later is not None:
@@ -108,7 +108,7 @@ def _visible(evidence: Evidence, later: Later | None) -> I8:
         rows = evidence.calls.op
         names = {events.names[at] for at in np.unique(events.name[rows[rows >= 0]]).tolist()}
     known = np.array([name in names for name in events.names] or [False], dtype=bool)
-    return outermost(evidence.priced.links.op_parent, known[events.name] & (events.kind == Kind.OP))
+    return outermost(evidence.priced.links.op_parent, known[events.name] & (events.kind == EventKind.OP))
 
 
 def _by_name(evidence: Evidence, visible: I8, calls: dict[int, list[int]]) -> dict[str, list[list[Operation]]]:
@@ -127,7 +127,9 @@ def _by_name(evidence: Evidence, visible: I8, calls: dict[int, list[int]]) -> di
     return by_name
 
 
-def _of_name(evidence: Evidence, later: Later | None, name: str, steps: list[list[Operation]]) -> list[Rising]:
+def _of_name(
+    evidence: Evidence, later: SecondStep | None, name: str, steps: list[list[Operation]]
+) -> list[RisingOperation]:
     """The rises of one operation, in number or in size. `steps`: its occurrences by step."""
     counts = [len(step) for step in steps]
     counted = len(set(counts)) > 1
@@ -155,24 +157,24 @@ def _of_name(evidence: Evidence, later: Later | None, name: str, steps: list[lis
 def _rises(values: Sequence[int], *, confirmed: bool) -> bool:
     """Whether each value exceeds the one before by the same amount; by any amount if `confirmed` and enough values."""
     more = {b - a for a, b in pairwise(values)}
-    even = len(values) >= LEAST_STEPS and len(more) == 1
-    return min(more, default=0) > 0 and (even or (confirmed and len(values) >= LEAST_UNEVEN))
+    even = len(values) >= LEAST_TREND_STEPS and len(more) == 1
+    return min(more, default=0) > 0 and (even or (confirmed and len(values) >= LEAST_UNEVEN_STEPS))
 
 
 def _risen(
-    later: Later | None,
+    later: SecondStep | None,
     place: tuple[str, str | None],
     steps: list[list[Operation]],
     values: Sequence[int],
     *,
     counted: bool,
-) -> Rising:
+) -> RisingOperation:
     rate = (values[-1] - values[0]) / (len(values) - 1)
     before = later.before if later is not None and later.before is not None else 0
     first = max(values[0] - rate * before, min(rate, values[0]))
     pairs = [(call, value) for step, value in zip(steps, values, strict=True) for op in step for call in op.calls]
     total = np.array([value for _, value in pairs], dtype=np.float64)
-    return Rising(
+    return RisingOperation(
         op=place[0],
         source=place[1],
         rows=np.array([op.row for step in steps for op in step], dtype=np.int64),
@@ -188,7 +190,7 @@ def _risen(
     )
 
 
-def _more(later: Later | None, name: str, *, counted: bool) -> list[str | None]:
+def _more(later: SecondStep | None, name: str, *, counted: bool) -> list[str | None]:
     """Lines at which an operation rose between the two observed steps, the largest rise first."""
     if later is None:
         return []
@@ -201,7 +203,7 @@ def _more(later: Later | None, name: str, *, counted: bool) -> list[str | None]:
     return [source for more, source in sorted(rises, key=lambda rise: -rise[0]) if more > 0]
 
 
-def _size(tally: Tally | None, counted: bool) -> int:
+def _size(tally: OpTally | None, counted: bool) -> int:
     return 0 if tally is None else tally.count if counted else tally.elements
 
 
@@ -211,14 +213,14 @@ def _elements(evidence: Evidence, op: Operation) -> int:
     return max(sizes, default=0)
 
 
-def _later(evidence: Evidence) -> Later | None:
+def _later(evidence: Evidence) -> SecondStep | None:
     return evidence.profile.seen.later if evidence.profile.seen is not None else None
 
 
 # -- turns
 
 
-def longer_turns(evidence: Evidence) -> Turns | None:
+def longer_turns(evidence: Evidence) -> LongerTurns | None:
     """Backward passes of the observed step, each longer than the one before, after forward passes of equal length."""
     seen = evidence.profile.seen
     if seen is None or not seen.calls:
@@ -229,16 +231,16 @@ def longer_turns(evidence: Evidence) -> Turns | None:
     backward = [run for back, run in runs if back]
     between = [len(run) for back, run in runs if not back][1:-1]  # without preparation before and work after the turns
     lengths = [len(run) for run in backward]
-    if len(lengths) <= LEAST_STEPS or len(set(between)) != 1 or not _steadily(lengths):
+    if len(lengths) <= LEAST_TREND_STEPS or len(set(between)) != 1 or not _steadily(lengths):
         return None
     share = {at: (len(run) - lengths[0]) / len(run) for run in backward for at in run}
     ops = evidence.calls.op
     position = np.where(ops >= 0, evidence.dispatched[np.maximum(ops, 0)], ABSENT)
     calls = np.flatnonzero(np.isin(position, np.array(sorted(share), dtype=np.int64)))
-    asked = {line.source for line in seen.lines if line.callee in ASKS}
+    asked = {line.source for line in seen.lines if line.callee in BACKWARD_CALLS}
     users = Counter(seen.sites[seen.calls[at].site].user for at in share)
     source = asked.pop() if len(asked) == 1 else users.most_common(1)[0][0]
-    return Turns(tuple(lengths), source, calls, np.array([share[at] for at in position[calls].tolist()]))
+    return LongerTurns(tuple(lengths), source, calls, np.array([share[at] for at in position[calls].tolist()]))
 
 
 def _steadily(lengths: Sequence[int]) -> bool:
@@ -293,7 +295,7 @@ def bytes_kept(evidence: Evidence) -> Holding | None:
 def _held(evidence: Evidence, what: str) -> Holding | None:
     """A count of what is held ("nodes" or "hooks"), if it rises evenly; None if not, or where it was not counted."""
     later = _later(evidence)
-    if later is None or len(later.held) < LEAST_STEPS + 1:
+    if later is None or len(later.held) < LEAST_TREND_STEPS + 1:
         return None
     values = [getattr(held, what) for held in later.held]
     if None in values:
@@ -305,6 +307,6 @@ def _held(evidence: Evidence, what: str) -> Holding | None:
     return Holding(rates[0], float(values[-1]))
 
 
-def _between(held: Held, other: Held, before: int, after: int) -> Holding | None:
+def _between(held: HeldMemory, other: HeldMemory, before: int, after: int) -> Holding | None:
     steps = other.step - held.step
     return Holding((after - before) / steps, float(after)) if steps > 0 and after > before else None

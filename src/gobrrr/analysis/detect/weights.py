@@ -17,7 +17,7 @@ from gobrrr.model.live import TensorUse
 CONVERSION = re.compile(r"\[(?P<shape>[\d, ]*)\] (?P<source>\w+) -> (?P<target>\w+)")
 """A conversion in the text of a TensorUse of kind "weight_cast"."""
 
-BEHIND = 4
+CALLS_TO_NORM = 4
 """How many calls after a conversion may come before the norm that takes the weight: the bias's, and a reduction."""
 
 Cast = tuple[tuple[int, ...], str, str]
@@ -85,7 +85,7 @@ def _taken_by_norm(evidence: Evidence, call: int) -> bool:
     shape, _, dtype = _cast(evidence, call)
     if len(shape) != 1:
         return False
-    for at in range(call + 1, min(call + 1 + BEHIND, len(evidence.calls))):
+    for at in range(call + 1, min(call + 1 + CALLS_TO_NORM, len(evidence.calls))):
         inputs = tensors(evidence.group_of(at).call)
         takes = any(tensor.shape == shape and tensor.dtype == dtype for tensor in inputs[1:])
         if takes and any(tensor.shape[-1:] == shape and len(tensor.shape) > 1 for tensor in inputs):

@@ -16,7 +16,7 @@ NAME_CHARACTERS = 512
 """How much of a name is searched: a name begins with what it is, and a template's arguments can be endless."""
 
 
-class Call(IntEnum):
+class HostCall(IntEnum):
     """What the host does in a call."""
 
     OTHER = 0
@@ -30,34 +30,37 @@ class Call(IntEnum):
 
 
 # The first rule that matches a name decides.
-_RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
-    (Call.WAIT, re.compile(r"^(cuda|hip|cu|mtia|xpu)?_?(Device|Stream|Event|Ctx|Thread|Context)Synchronize")),
-    (Call.WAIT, re.compile(r"^synchronize(Stream|Event|Device)?$")),  # MTIA
-    (Call.LAUNCH, re.compile(r"^(cuda|hip|cu)\w*Launch|^runFunction|^(ze|ur|pi)\w*(Launch|Enqueue)\w*Kernel", re.I)),
-    (Call.COPY, re.compile(r"^(cuda|hip|cu)Mem(cpy|set)|^enqueueCommand memcpy", re.I)),
+_RULES: tuple[tuple[HostCall, re.Pattern[str]], ...] = (
+    (HostCall.WAIT, re.compile(r"^(cuda|hip|cu|mtia|xpu)?_?(Device|Stream|Event|Ctx|Thread|Context)Synchronize")),
+    (HostCall.WAIT, re.compile(r"^synchronize(Stream|Event|Device)?$")),  # MTIA
     (
-        Call.ALLOCATE,
+        HostCall.LAUNCH,
+        re.compile(r"^(cuda|hip|cu)\w*Launch|^runFunction|^(ze|ur|pi)\w*(Launch|Enqueue)\w*Kernel", re.I),
+    ),
+    (HostCall.COPY, re.compile(r"^(cuda|hip|cu)Mem(cpy|set)|^enqueueCommand memcpy", re.I)),
+    (
+        HostCall.ALLOCATE,
         re.compile(
             r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostFree|HostMalloc|MemAlloc|MemFree|MemCreate|MemMap)", re.I
         ),
     ),
-    (Call.COMPILE, re.compile(r"^(cuda|hip|cu)(Module|Library)(Load|GetFunction)|^cuLink|^hiprtc|^nvrtc", re.I)),
+    (HostCall.COMPILE, re.compile(r"^(cuda|hip|cu)(Module|Library)(Load|GetFunction)|^cuLink|^hiprtc|^nvrtc", re.I)),
     (
-        Call.COMPILE,
+        HostCall.COMPILE,
         re.compile(r"compile_inner|compile_fx|_compile\b|dynamo_timed|inductor_compile|triton_compile", re.I),
     ),
     (
-        Call.INPUT,
+        HostCall.INPUT,
         re.compile(
             r"DataLoader|DistributedSampler|\bcollate|pin_memory|prefetch.*batch|next_batch|get_batch|wait_for_batch|"
             r"\bload_batch",
             re.I,
         ),
     ),
-    (Call.COLLECT, re.compile(r"^(gc|garbage)\b.*collect|^Python GC", re.I)),
+    (HostCall.COLLECT, re.compile(r"^(gc|garbage)\b.*collect|^Python GC", re.I)),
 )
 
-_OF_FUNCTIONS = tuple(rule for rule in _RULES if rule[0] in (Call.COMPILE, Call.INPUT))
+_OF_FUNCTIONS = tuple(rule for rule in _RULES if rule[0] in (HostCall.COMPILE, HostCall.INPUT))
 """The rules for the program's own functions."""
 
 _NO_COMPILER = re.compile(r"^(?!.*torch/_(dynamo|inductor|functorch)/).*\.py\(\d+\): (_compile|inner)$|^_compile$")
@@ -77,7 +80,7 @@ NOT_COMPILING = (
 
 
 def classify(names: Sequence[str]) -> NDArray[np.uint8]:
-    """`Call` of each interned name; read-only, because the result is cached."""
+    """`HostCall` of each interned name; read-only, because the result is cached."""
     return _classified(tuple(names))
 
 
@@ -91,15 +94,15 @@ def _classified(names: tuple[str, ...]) -> NDArray[np.uint8]:
 def _call(name: str) -> int:
     function, rules = users_function(name), _RULES
     if _LOADERS.search(name):
-        return int(Call.INPUT)
+        return int(HostCall.INPUT)
     if function is not None:  # the program's own folders and files may have any name
         name, rules = function, _OF_FUNCTIONS
     if name.startswith(NOT_COMPILING) or _NO_COMPILER.search(name):
-        return int(Call.OTHER)
+        return int(HostCall.OTHER)
     for call, pattern in rules:
         if pattern.search(name):
             return int(call)
-    return int(Call.OTHER)
+    return int(HostCall.OTHER)
 
 
 _FREES = re.compile(r"^(cuda|hip)(Free|FreeHost|HostFree)$|^cuMem(Free|FreeHost)(_v2)?$")

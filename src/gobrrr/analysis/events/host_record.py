@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.events.calls import Call, classify, frees
-from gobrrr.analysis.events.intervals import EMPTY, Spans, covered, union
+from gobrrr.analysis.events.calls import HostCall, classify, frees
+from gobrrr.analysis.events.intervals import NO_SPANS, Spans, covered, union
 from gobrrr.analysis.events.links import Links
 from gobrrr.analysis.events.observer import ObserverCost
-from gobrrr.model.events import F8, I8, EventTable, Kind, Mask
+from gobrrr.model.events import F8, I8, EventKind, EventTable, Mask
 from gobrrr.model.tree import HOST_KINDS
 
 INPUT_SHARE = 0.9
@@ -57,7 +57,7 @@ class HostRecord:
         return result
 
 
-def host_record(events: EventTable, links: Links, start: int, stop: int, once: Spans = EMPTY) -> HostRecord:
+def host_record(events: EventTable, links: Links, start: int, stop: int, once: Spans = NO_SPANS) -> HostRecord:
     """The host's record in the window [start, stop). `once`: when the host was in first uses
     (analysis/budget/first_uses.py)."""
     rows = _host_rows(events, start, stop)
@@ -103,7 +103,7 @@ def _host_rows(events: EventTable, start: int, stop: int) -> I8:
 
 def _input(events: EventTable, rows: I8) -> Spans:
     """Where the host loads data."""
-    loads = rows[classify(events.names)[events.name[rows]] == Call.INPUT]
+    loads = rows[classify(events.names)[events.name[rows]] == HostCall.INPUT]
     return union(events.start_ns[loads], events.end_ns[loads])
 
 
@@ -114,8 +114,8 @@ def _charged(charge: F8) -> F8:
 
 def _overhead(events: EventTable) -> Spans:
     """Time that the profiler recorded as its own."""
-    rows = events.of(Kind.OVERHEAD)
-    return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else EMPTY
+    rows = events.of(EventKind.OVERHEAD)
+    return union(events.start_ns[rows], events.end_ns[rows]) if len(rows) else NO_SPANS
 
 
 def _waits(events: EventTable, links: Links, rows: I8) -> tuple[I8, I8]:
@@ -123,9 +123,11 @@ def _waits(events: EventTable, links: Links, rows: I8) -> tuple[I8, I8]:
     pageable memory, and calls that free memory, which continue with work of their own after the wait.
     """
     call = classify(events.names)
-    runtime = rows[events.kind[rows] == Kind.RUNTIME]
-    synchronizes = runtime[call[events.name[runtime]] == Call.WAIT]
-    copies = links.launch[(events.kind[links.device] == Kind.MEMCPY) & (links.launch >= 0) & _blocks(events, links)]
+    runtime = rows[events.kind[rows] == EventKind.RUNTIME]
+    synchronizes = runtime[call[events.name[runtime]] == HostCall.WAIT]
+    copies = links.launch[
+        (events.kind[links.device] == EventKind.MEMCPY) & (links.launch >= 0) & _blocks(events, links)
+    ]
     copies = copies[np.isin(copies, runtime)]
     freeing, done = _freeing(events, links, runtime)
     waits = np.concatenate([np.union1d(synchronizes, copies), freeing])

@@ -22,7 +22,7 @@ class Spans(NamedTuple):
         return int((self.stop - self.start).sum())
 
 
-EMPTY = Spans(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+NO_SPANS = Spans(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 """No spans."""
 
 
@@ -31,7 +31,7 @@ def union(start: I8, stop: I8) -> Spans:
     kept = stop > start
     start, stop = start[kept], stop[kept]
     if not len(start):
-        return EMPTY
+        return NO_SPANS
     order = np.argsort(start, kind="stable")
     start, stop = start[order], stop[order]
     reach = np.maximum.accumulate(stop)
@@ -56,7 +56,7 @@ def complement(spans: Spans, start: int, stop: int) -> Spans:
 def intersection(left: Spans, right: Spans) -> Spans:
     """What both `left` and `right` cover."""
     if not len(left.start) or not len(right.start):
-        return EMPTY
+        return NO_SPANS
     low = int(min(left.start[0], right.start[0]))
     high = int(max(left.stop[-1], right.stop[-1]))
     outside = union(
@@ -69,7 +69,7 @@ def intersection(left: Spans, right: Spans) -> Spans:
 def subtract(left: Spans, right: Spans) -> Spans:
     """What `left` covers and `right` does not."""
     if not len(left.start):
-        return EMPTY
+        return NO_SPANS
     low, high = int(left.start[0]), int(left.stop[-1])
     return intersection(left, complement(right, low, high))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind, Mask
+from gobrrr.model.events import ABSENT, I8, EventKind, EventTable, Mask
 from gobrrr.model.tree import parents
 
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
@@ -53,7 +53,7 @@ def link(events: EventTable) -> Links:
     """Join by correlation and enclosure; by external id where no launch, or no operation around it, is recorded."""
     device = events.on_device
     launch = launches(events, device)
-    around = parents(events, Kind.OP, Kind.RUNTIME)
+    around = parents(events, EventKind.OP, EventKind.RUNTIME)
     op = np.full(len(device), ABSENT, dtype=np.int64)
     known = launch >= 0
     op[known] = _operation(events, around, launch[known])
@@ -70,7 +70,7 @@ def link(events: EventTable) -> Links:
 
 def launches(events: EventTable, device: I8) -> I8:
     """For each piece of work (rows `device`) the runtime call that launched it, by correlation; -1 for none."""
-    runtime = events.of(Kind.RUNTIME)
+    runtime = events.of(EventKind.RUNTIME)
     runtime = runtime[events.correlation[runtime] > 0]
     wanted = events.correlation[device]
     if not len(runtime):
@@ -86,7 +86,7 @@ def launches(events: EventTable, device: I8) -> I8:
 def _operation(events: EventTable, around: I8, rows: I8) -> I8:
     """The innermost operation around each row (runtime calls may nest in each other)."""
     # follow nested calls outward in doubling steps: calls of one instant may nest thousands deep
-    outward = np.append(np.where(events.kind == Kind.RUNTIME, around, np.arange(len(around))), ABSENT)
+    outward = np.append(np.where(events.kind == EventKind.RUNTIME, around, np.arange(len(around))), ABSENT)
     while not np.array_equal(farther := outward[outward], outward):
         outward = farther
     result: I8 = outward[around[rows]]
@@ -102,7 +102,7 @@ def _operation_parent(events: EventTable, around: I8) -> I8:
 
 def _by_external_id(events: EventTable, device: I8) -> I8:
     """The operation with the kernel's external id, unless traces repeat the correlation id there (torch of 2022)."""
-    ops = events.of(Kind.OP)
+    ops = events.of(EventKind.OP)
     ops = ops[events.external_id[ops] > 0]
     wanted = events.external_id[device]
     result = np.full(len(device), ABSENT, dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.machine import Machine, RecordingCost
 from gobrrr.model.profile import RankProfile
 
@@ -111,7 +111,7 @@ def _calibrated(rank: RankProfile, machine: Machine | None) -> RecordingCost | N
     costs = machine.observer.modes.get("+".join(switches) or "plain")
     if costs is None:
         return None
-    if costs.runtime_ns is None and len(rank.events.of(Kind.RUNTIME)):
+    if costs.runtime_ns is None and len(rank.events.of(EventKind.RUNTIME)):
         return None
     if "with_stack" in switches and (not rank.frames or costs.python_ns is None):
         return None

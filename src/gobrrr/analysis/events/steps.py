@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr import units
-from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.events.calls import HostCall, classify
 from gobrrr.analysis.events.intervals import latest
 from gobrrr.analysis.events.links import Links
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import I8, EventKind, EventTable
 
 PROFILER_STEP = re.compile(r"^ProfilerStep\s*#\s*\d+")
 LEAST_MATCH = 0.98
@@ -28,7 +28,7 @@ _CANDIDATES = 400
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepWindow:
     """The analysed window [start, stop) and the number of steps in it.
 
     The window runs from the first step's begin on the host to the end of the last piece of work, on host or device: the
@@ -53,7 +53,7 @@ class Steps:
         return (self.stop - self.start) / self.count
 
 
-def find_steps(events: EventTable, links: Links) -> Steps:
+def find_steps(events: EventTable, links: Links) -> StepWindow:
     """Annotated steps, else a repetition in the launch sequence, else the whole span as one step."""
     annotated = _annotated(events, links)
     if annotated is not None:
@@ -62,11 +62,11 @@ def find_steps(events: EventTable, links: Links) -> Steps:
     period = _period(events, links)
     if period is not None:
         begins, count = period
-        return Steps(start, stop, count, f"{count} repetitions of the same sequence of launches", begins)
-    return Steps(start, stop, 1, "the whole trace is taken as one step: no step annotation, no repetition")
+        return StepWindow(start, stop, count, f"{count} repetitions of the same sequence of launches", begins)
+    return StepWindow(start, stop, 1, "the whole trace is taken as one step: no step annotation, no repetition")
 
 
-def steady(events: EventTable, links: Links, steps: Steps) -> Steps:
+def steady(events: EventTable, links: Links, steps: StepWindow) -> StepWindow:
     """The steps, without the first one where that is an outlier: it contains the profiler's own start.
 
     A step begins when the host begins it and the device has finished all earlier work. Fewer than three steps stay as
@@ -81,7 +81,7 @@ def steady(events: EventTable, links: Links, steps: Steps) -> Steps:
     return replace(steps, start=begins[1], count=steps.count - 1, begins=steps.begins[1:])
 
 
-def without_first(events: EventTable, links: Links, steps: Steps) -> Steps:
+def without_first(events: EventTable, links: Links, steps: StepWindow) -> StepWindow:
     """The steps without the first one; unchanged for fewer than three."""
     begins = _beginnings(events, links, steps)
     if begins is None:
@@ -89,7 +89,7 @@ def without_first(events: EventTable, links: Links, steps: Steps) -> Steps:
     return replace(steps, start=begins[1], count=steps.count - 1, begins=steps.begins[1:])
 
 
-def step_lengths(events: EventTable, links: Links, steps: Steps) -> NDArray[np.int64]:
+def step_lengths(events: EventTable, links: Links, steps: StepWindow) -> NDArray[np.int64]:
     """The length of each step in ns: from its begin, as in `steady`, to the next step's."""
     begins = _beginnings(events, links, steps) or [steps.start, *steps.begins[1:]]
     return np.diff([*begins, steps.stop])
@@ -100,7 +100,7 @@ def marks(names: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([bool(PROFILER_STEP.match(name)) for name in names], dtype=bool)
 
 
-def _beginnings(events: EventTable, links: Links, steps: Steps) -> list[int] | None:
+def _beginnings(events: EventTable, links: Links, steps: StepWindow) -> list[int] | None:
     """When each step begins: with the host, but not before earlier work is done; None for fewer than three steps."""
     if steps.count < 3 or len(steps.begins) != steps.count or not len(links.device):
         return None
@@ -109,9 +109,9 @@ def _beginnings(events: EventTable, links: Links, steps: Steps) -> list[int] | N
     return [steps.start, *begins[1:].tolist()]
 
 
-def _annotated(events: EventTable, links: Links) -> Steps | None:
+def _annotated(events: EventTable, links: Links) -> StepWindow | None:
     is_step = marks(events.names)
-    rows = events.of(Kind.ANNOTATION, Kind.OP)
+    rows = events.of(EventKind.ANNOTATION, EventKind.OP)
     rows = rows[is_step[events.name[rows]]] if len(rows) else rows
     rows = rows[events.duration_ns[rows] > 0]
     if not len(rows):
@@ -129,13 +129,13 @@ def _annotated(events: EventTable, links: Links) -> Steps | None:
     stop = max(host_stop, _last_end(events, links, start, host_stop))
     begins = tuple(int(value) for value in events.start_ns[rows])
     start = max(start, min(_backlog(events, links, start), stop - 1))
-    return Steps(start, stop, len(rows), how, begins, True, host_stop, float(missing.mean()))
+    return StepWindow(start, stop, len(rows), how, begins, True, host_stop, float(missing.mean()))
 
 
 def _missing(events: EventTable, links: Links, rows: I8) -> NDArray[np.float64]:
     """For each annotation, the share of its launches whose work is not in the trace."""
-    calls = events.of(Kind.RUNTIME)
-    calls = calls[(classify(events.names)[events.name[calls]] == Call.LAUNCH) & (events.correlation[calls] > 0)]
+    calls = events.of(EventKind.RUNTIME)
+    calls = calls[(classify(events.names)[events.name[calls]] == HostCall.LAUNCH) & (events.correlation[calls] > 0)]
     lost = ~np.isin(events.correlation[calls], events.correlation[links.device])
     order = np.argsort(events.start_ns[calls], kind="stable")
     at, so_far = events.start_ns[calls][order], np.concatenate([[0], np.cumsum(lost[order])])
@@ -185,7 +185,7 @@ def _span(events: EventTable, links: Links) -> tuple[int, int]:
     """
     if len(links.device):
         return int(events.start_ns[links.device].min()), int(events.end_ns[links.device].max())
-    rows = events.of(Kind.OP, Kind.RUNTIME, Kind.ANNOTATION)
+    rows = events.of(EventKind.OP, EventKind.RUNTIME, EventKind.ANNOTATION)
     if not len(rows):
         rows = np.arange(len(events))
     return int(events.start_ns[rows].min()), int(events.end_ns[rows].max())

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import I8, EventKind, EventTable
 
-WAIT = "Stream Wait Event"
+STREAM_WAIT_RECORD = "Stream Wait Event"
 """The name of the profiler's record of a wait."""
 
 
@@ -23,10 +23,10 @@ def stream_waits(events: EventTable, device: I8, called: I8) -> I8:
     """For each piece of device work (rows `device`, launched at `called`), the index of the work that it waits for, or
     -1."""
     after = np.full(len(device), -1, dtype=np.int64)
-    wait_rows = [row for row in events.of(Kind.SYNC).tolist() if events.name_of(row) == WAIT]
+    wait_rows = [row for row in events.of(EventKind.SYNC).tolist() if events.name_of(row) == STREAM_WAIT_RECORD]
     if not wait_rows or not len(device):
         return after
-    calls = events.of(Kind.RUNTIME)
+    calls = events.of(EventKind.RUNTIME)
     began = dict(zip(events.correlation[calls].tolist(), events.start_ns[calls].tolist(), strict=True))
     streams = _by_stream(events.stream[device], called)
     for row in wait_rows:

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gobrrr.analysis.budget.idle import CAUSES
+from gobrrr.analysis.budget.idle import IDLE_CAUSES
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.pricing.price import WorkClass
 from gobrrr.analysis.replay.graph import F8 as F8  # conditions import it from here
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.events import I8
 
 
 @dataclass(frozen=True)
-class Claim:
+class TimeClaim:
     """Nanoseconds that are claimed of some units of the window (all steps together); each unit at most once.
 
     Parallel arrays. `ns`, `low`: the high and the low end of the stake. `beyond`, `beyond_low`: the same of time
@@ -33,13 +33,13 @@ class Claim:
     beyond: float = 0.0
     beyond_low: float = 0.0
 
-    def __add__(self, other: Claim) -> Claim:
+    def __add__(self, other: TimeClaim) -> TimeClaim:
         """Both claims; where both claim of the same unit, the nanoseconds add up."""
         unit, at = np.unique(np.concatenate([self.unit, other.unit]), return_inverse=True)
         ns, low = np.zeros(len(unit)), np.zeros(len(unit))
         np.add.at(ns, at.reshape(-1), np.concatenate([self.ns, other.ns]))
         np.add.at(low, at.reshape(-1), np.concatenate([self.low, other.low]))
-        return Claim(unit, ns, low, self.beyond + other.beyond, self.beyond_low + other.beyond_low)
+        return TimeClaim(unit, ns, low, self.beyond + other.beyond, self.beyond_low + other.beyond_low)
 
     @property
     def total(self) -> float:
@@ -52,7 +52,7 @@ NO_CALLS: I8 = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Found:
+class ClaimedFinding:
     """A finding, and the part of the timeline that it claims.
 
     `gone`: calls that a remedy fuses into the call before them, so that they are no longer launched (indices into
@@ -62,51 +62,53 @@ class Found:
     """
 
     finding: Finding
-    claim: Claim
+    claim: TimeClaim
     gone: I8 = field(default_factory=lambda: NO_CALLS)
     hidden: bool = False
     told: bool = True
 
 
-NOTHING = Claim(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+NO_CLAIM = TimeClaim(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
 """The claim of a finding about the measurement itself."""
 
 
-def of_calls(calls: I8, low: F8, high: F8) -> Claim:
+def of_calls(calls: I8, low: F8, high: F8) -> TimeClaim:
     """A claim of `low` to `high` nanoseconds of each of `calls` (indices into `evidence.calls`)."""
-    return NOTHING + Claim(calls, high, low)
+    return NO_CLAIM + TimeClaim(calls, high, low)
 
 
-def of_gaps(evidence: Evidence, gaps: I8, ns: F8, low: F8 | None = None, causes: tuple[str, ...] = CAUSES) -> Claim:
+def of_gaps(
+    evidence: Evidence, gaps: I8, ns: F8, low: F8 | None = None, causes: tuple[str, ...] = IDLE_CAUSES
+) -> TimeClaim:
     """A claim of `ns` of each of `gaps` (indices into the budget's gaps), in proportion to what each cause has of it.
 
     `low`: the low end; None: as `ns`.
     """
-    columns = np.array([CAUSES.index(cause) for cause in causes], dtype=np.int64)
+    columns = np.array([IDLE_CAUSES.index(cause) for cause in causes], dtype=np.int64)
     amounts = evidence.budget.gaps.ns[np.ix_(gaps, columns)].astype(np.float64)
     share = amounts / np.maximum(amounts.sum(axis=1, keepdims=True), 1.0)
-    unit = len(evidence.calls) + gaps[:, None] * len(CAUSES) + columns
+    unit = len(evidence.calls) + gaps[:, None] * len(IDLE_CAUSES) + columns
     high, least = (share * ends[:, None] for ends in (ns, ns if low is None else low))
-    return NOTHING + Claim(unit.reshape(-1), high.reshape(-1), least.reshape(-1))
+    return NO_CLAIM + TimeClaim(unit.reshape(-1), high.reshape(-1), least.reshape(-1))
 
 
-def outside(ns: float, low: float) -> Claim:
+def outside(ns: float, low: float) -> TimeClaim:
     """A claim of `low` to `ns` nanoseconds outside the analysed steps, for as many steps as are analysed."""
-    return Claim(NOTHING.unit, NOTHING.ns, NOTHING.low, ns, low)
+    return TimeClaim(NO_CLAIM.unit, NO_CLAIM.ns, NO_CLAIM.low, ns, low)
 
 
-def of_work(evidence: Evidence, work: I8, *, certain: bool = True) -> Claim:
+def of_work(evidence: Evidence, work: I8, *, certain: bool = True) -> TimeClaim:
     """A claim of all time that copies and collectives (indices into `links.device`) have for themselves.
 
     Not `certain`: the low end is 0.
     """
     shift = len(evidence.calls) + evidence.budget.gaps.ns.size
     ns = evidence.budget.owned_ns[work].astype(np.float64)
-    return NOTHING + Claim(work + shift, ns, ns if certain else np.zeros_like(ns))
+    return NO_CLAIM + TimeClaim(work + shift, ns, ns if certain else np.zeros_like(ns))
 
 
 def lengths(evidence: Evidence) -> F8:
     """The length of each unit, in ns."""
     owned = evidence.budget.owned_ns.astype(np.float64)
-    owned[evidence.priced.kind == Class.COMPUTE] = 0.0
+    owned[evidence.priced.kind == WorkClass.COMPUTE] = 0.0
     return np.concatenate([evidence.calls.ns, evidence.budget.gaps.ns.astype(np.float64).reshape(-1), owned])

@@ -15,27 +15,27 @@ from gobrrr.analysis.budget.lead import loading
 from gobrrr.analysis.events.intervals import Spans
 from gobrrr.analysis.events.links import Links
 from gobrrr.analysis.events.observer import ObserverCost
-from gobrrr.analysis.events.steps import Steps, find_steps, without_first
+from gobrrr.analysis.events.steps import StepWindow, find_steps, without_first
 from gobrrr.analysis.findings.module_paths import FramePaths, ModulePaths
 from gobrrr.analysis.findings.origins import forward_ops
 from gobrrr.analysis.findings.sites import dispatched_of
 from gobrrr.analysis.pricing.fusion import Fusion
-from gobrrr.analysis.pricing.price import Class, Group, Priced
+from gobrrr.analysis.pricing.price import CallGroup, Priced, WorkClass
 from gobrrr.analysis.pricing.texts import shapes_text
 from gobrrr.analysis.replay.graph import StepGraph, graph_of, recosted, serial_graph
 from gobrrr.analysis.replay.simulator import replayed
 from gobrrr.model.device import DeviceModel
 from gobrrr.model.diagnosis import Place, Wall
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, I8, EventKind, EventTable
 from gobrrr.model.frame_names import is_users
 from gobrrr.model.machine import Machine
 from gobrrr.model.profile import RankProfile
 from gobrrr.model.tree import parents
 
 if TYPE_CHECKING:
-    from gobrrr.analysis.host.host_loops import HostLoop
+    from gobrrr.analysis.host.host_loops import CostlyLoop
     from gobrrr.analysis.host.optimizers import Updates
-    from gobrrr.analysis.places.where import Where
+    from gobrrr.analysis.places.where import PlaceTimes
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Unprofiled:
     `replayed`: the recorded events at their times without the profiler; `steps`: the steps of that timeline.
     """
 
-    recorded_steps: Steps
+    recorded_steps: StepWindow
     replayed: EventTable
-    steps: Steps
+    steps: StepWindow
     cost: ObserverCost  # the profiler's part of the recorded times
     wall: Wall | None = None  # the estimate with its interval; value None where there is none
     cost_ends: tuple[ObserverCost, ObserverCost] | None = None  # at the low and the high end of the wall's interval
@@ -101,7 +101,7 @@ class Evidence:
         return self.profile.events
 
     @property
-    def recorded_steps(self) -> Steps:
+    def recorded_steps(self) -> StepWindow:
         """The steps as they were recorded."""
         return self.unprofiled.recorded_steps
 
@@ -111,7 +111,7 @@ class Evidence:
         return self.unprofiled.replayed
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepWindow:
         """The steps without the profiler."""
         return self.unprofiled.steps
 
@@ -132,7 +132,7 @@ class Evidence:
         chosen = (ns for (name, why), ns in lines.items() if name == line and (cause is None or why == cause))
         return sum(chosen) / self.steps.count
 
-    def group_of(self, call: int) -> Group:
+    def group_of(self, call: int) -> CallGroup:
         """The group of a call, given by its index."""
         return self.priced.groups[int(self.calls.group[call])]
 
@@ -144,7 +144,7 @@ class Evidence:
         """Calls whose group is marked in `wanted` (one flag per group)."""
         return np.flatnonzero(wanted[self.calls.group])
 
-    def calls_that(self, test: Callable[[Group], bool]) -> I8:
+    def calls_that(self, test: Callable[[CallGroup], bool]) -> I8:
         """Calls whose group passes a test."""
         return self.calls_where(np.array([test(group) for group in self.priced.groups], dtype=bool))
 
@@ -168,7 +168,7 @@ class Evidence:
 
         Only operations count: a Python frame can have any name.
         """
-        names = [self.events.names[name] for name in np.unique(self.events.name[self.events.of(Kind.OP)]).tolist()]
+        names = [self.events.names[name] for name in np.unique(self.events.name[self.events.of(EventKind.OP)]).tolist()]
         return any("Backward" in name or "autograd::engine" in name for name in names)
 
     @property
@@ -200,7 +200,7 @@ class Evidence:
         slow = replace(slow, left=np.minimum(slow.left, np.maximum(self.graph.left, np.diff(slow.at))))
         return recosted(self.graph, low), self.graph, slow
 
-    def steps_of(self, events: EventTable) -> Steps:
+    def steps_of(self, events: EventTable) -> StepWindow:
         """The steps of a replayed timeline of this trace that correspond to `steps`: without the first where it is."""
         links = self.priced.links
         steps = find_steps(events, links)
@@ -304,14 +304,14 @@ class Evidence:
         return called or begin
 
     @cached_property
-    def where(self) -> Where:
+    def where(self) -> PlaceTimes:
         """The tree of places with its times."""
         from gobrrr.analysis.places.where import where_time_goes  # that module imports Evidence
 
         return where_time_goes(self)
 
     @cached_property
-    def host_loops(self) -> list[HostLoop]:
+    def host_loops(self) -> list[CostlyLoop]:
         """Loops on the host that take longer than the work that they launch."""
         from gobrrr.analysis.host.host_loops import find_host_loops  # that module imports Evidence
 
@@ -339,7 +339,7 @@ class Evidence:
 
     @cached_property
     def _python(self) -> NDArray[np.bool_]:
-        python: NDArray[np.bool_] = self.events.kind == Kind.PYTHON
+        python: NDArray[np.bool_] = self.events.kind == EventKind.PYTHON
         return python
 
     @cached_property
@@ -354,19 +354,19 @@ class Evidence:
         return parents(self.events) if self._python.any() else None
 
 
-def step_of(events: EventTable, links: Links, steps: Steps, calls: Calls) -> I8:
+def step_of(events: EventTable, links: Links, steps: StepWindow, calls: Calls) -> I8:
     """For each call the step that launched it, counted from 1: the device may run a step behind the host."""
     launch = links.launch[calls.first]
     when = np.where(launch >= 0, events.start_ns[np.maximum(launch, 0)], calls.start_ns)
     return np.searchsorted(np.array(steps.begins, dtype=np.int64), when, side="right")
 
 
-def calls_of(events: EventTable, priced: Priced, budget: DeviceBudget, steps: Steps) -> Calls:
+def calls_on_device(events: EventTable, priced: Priced, budget: DeviceBudget, steps: StepWindow) -> Calls:
     """The calls with compute work on the budget's device within the window."""
     device = priced.links.device
     start, stop = events.start_ns[device], events.end_ns[device]
     inside = (events.device[device] == budget.device) & (start < steps.stop) & (stop > steps.start)
-    inside &= priced.kind == Class.COMPUTE
+    inside &= priced.kind == WorkClass.COMPUTE
     index = np.flatnonzero(inside)
     key = np.where(priced.instance[index] >= 0, priced.instance[index], -2 - index)
     unique, first, inverse = np.unique(key, return_index=True, return_inverse=True)

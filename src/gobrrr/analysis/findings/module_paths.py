@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, I8, EventKind, EventTable
 from gobrrr.model.recording import Site
 
 Path = tuple[str, ...]
@@ -31,7 +31,7 @@ class FramePaths:
     def __init__(self, events: EventTable, parents: I8, forward: I8) -> None:
         """`parents`: the host event around each row; `forward`: the forward operation that it differentiates, or -1."""
         self._names, self._name, self._parents, self._forward = events.names, events.name, parents, forward
-        self._python = events.kind == Kind.PYTHON
+        self._python = events.kind == EventKind.PYTHON
         self._known: dict[int, Path] = {ABSENT: ()}
 
     def of(self, row: int) -> Path:

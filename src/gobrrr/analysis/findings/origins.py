@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, I8, EventKind, EventTable
 from gobrrr.model.tree import outermost
 
-NODE = "autograd::engine::evaluate_function"
+AUTOGRAD_NODE = "autograd::engine::evaluate_function"
 """The event around all work of one node of the backward pass."""
 
 
@@ -21,7 +21,7 @@ def forward_ops(events: EventTable, parent: I8) -> I8:
     result = np.full(len(events), ABSENT, dtype=np.int64)
     if not (node >= 0).any():
         return result
-    ops = events.of(Kind.OP)
+    ops = events.of(EventKind.OP)
     ops = ops[(events.sequence[ops] >= 0) & (node[ops] < 0)]
     ops = ops[np.lexsort((events.start_ns[ops], events.sequence[ops]))]
     nodes = np.unique(node[node >= 0])
@@ -45,5 +45,5 @@ def forward_ops(events: EventTable, parent: I8) -> I8:
 
 def _nodes(events: EventTable, parent: I8) -> I8:
     """For each row, the outermost node of the backward pass around it, itself included; -1 for those in none."""
-    is_node = np.array([name.startswith(NODE) for name in events.names] or [False], dtype=bool)
-    return outermost(parent, is_node[events.name] & (events.kind == Kind.OP))
+    is_node = np.array([name.startswith(AUTOGRAD_NODE) for name in events.names] or [False], dtype=bool)
+    return outermost(parent, is_node[events.name] & (events.kind == EventKind.OP))

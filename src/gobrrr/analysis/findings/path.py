@@ -38,7 +38,7 @@ KERNEL_GAP_NS = 1_000
 
 
 @dataclass(frozen=True)
-class Spread:
+class WallSpread:
     """How far the step's wall time may lie below and above its estimate, in ns (>= 0); 0 where no interval is known."""
 
     down: float
@@ -46,7 +46,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Path:
+class StepPath:
     """One step, in nanoseconds: its wall time, the device's busy time, the host's time to launch it without waiting.
 
     `launches`: pieces of device work (kernels, copies) per step that the host launched one by one, without work
@@ -58,7 +58,7 @@ class Path:
     busy: float
     host: float
     launches: float
-    spread: Spread = Spread(0.0, 0.0)
+    spread: WallSpread = WallSpread(0.0, 0.0)
     serial: bool = False
 
     @property
@@ -100,7 +100,7 @@ class Path:
         return min(low, max(self.wall - HOST_SPREAD * self.host, 0.0), upper), upper
 
 
-def path_of(evidence: Evidence) -> Path:
+def path_of(evidence: Evidence) -> StepPath:
     """The path of one step of the replayed timeline."""
     links, steps = evidence.priced.links, evidence.steps
     busy = evidence.budget.busy_ns / steps.count
@@ -109,7 +109,7 @@ def path_of(evidence: Evidence) -> Path:
     called = np.where(known, evidence.events.start_ns[np.maximum(links.launch, 0)], 0)
     every = known & (called >= begin) & (called < stop)
     serial = not evidence.device.asynchronous
-    return Path(
+    return StepPath(
         wall=evidence.wall_ns,
         busy=busy,
         host=max(evidence.wall_ns - busy, 0.0) if serial else _host(evidence, begin, links.launch[every]) / steps.count,
@@ -133,13 +133,13 @@ def launch_call_ns(evidence: Evidence) -> float | None:
     return links.launch_call_ns(evidence.events, launch[launch >= 0])
 
 
-def spread_of(evidence: Evidence) -> Spread:
+def spread_of(evidence: Evidence) -> WallSpread:
     """The interval of the step's wall time as distances from its estimate."""
     wall = evidence.unprofiled.wall
     if wall is None or wall.value is None:
-        return Spread(0.0, 0.0)
+        return WallSpread(0.0, 0.0)
     low, high = (wall.value if end is None else end for end in (wall.low, wall.high))
-    return Spread(max(wall.value - low, 0.0), max(high - wall.value, 0.0))
+    return WallSpread(max(wall.value - low, 0.0), max(high - wall.value, 0.0))
 
 
 def queued(evidence: Evidence) -> NDArray[np.bool_]:

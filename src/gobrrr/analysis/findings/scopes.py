@@ -11,15 +11,15 @@ import numpy as np
 from gobrrr.analysis.events.intervals import Spans, covered, union
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.replay.graph import F8
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 from gobrrr.model.frame_names import as_written
 
-_LINE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
+_FRAME_LINE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 """A place in the program, as the profiler and the answers write it: "path/file.py(12): function"."""
 
 
 @dataclass(frozen=True)
-class Scope:
+class FunctionScope:
     """Host time of some functions, and of what they call, within the analysed steps.
 
     `gaps`: idle gaps that end in work launched there (indices into the budget's gaps); `calls`: calls whose first work
@@ -33,9 +33,9 @@ class Scope:
     known: bool
 
 
-def scope_of(evidence: Evidence, lines: Iterable[str]) -> Scope:
+def scope_of(evidence: Evidence, lines: Iterable[str]) -> FunctionScope:
     """The scope of the functions that `lines` ("path/file.py(12): function") lie in."""
-    wanted = [match for line in lines if (match := _LINE.fullmatch(line)) is not None]
+    wanted = [match for line in lines if (match := _FRAME_LINE.fullmatch(line)) is not None]
     return _scope(evidence, frames(evidence, lambda name: any(_same(name, match) for match in wanted)))
 
 
@@ -45,7 +45,7 @@ def frames(evidence: Evidence, wanted: Callable[[str], bool]) -> I8:
     Other threads (a progress bar's monitor, a writer's queue) run beside the steps.
     """
     events, launch = evidence.replayed, evidence.priced.links.launch
-    rows = events.of(Kind.PYTHON)
+    rows = events.of(EventKind.PYTHON)
     rows = rows[np.isin(events.thread[rows], np.unique(events.thread[launch[launch >= 0]]))]
     rows = rows[(events.end_ns[rows] > evidence.steps.start) & (events.start_ns[rows] < evidence.steps.stop)]
     used = np.unique(events.name[rows])
@@ -63,16 +63,16 @@ def spans_of(evidence: Evidence, rows: I8) -> Spans:
     return union(evidence.replayed.start_ns[rows], evidence.replayed.end_ns[rows])
 
 
-def _scope(evidence: Evidence, rows: I8) -> Scope:
+def _scope(evidence: Evidence, rows: I8) -> FunctionScope:
     links, gaps = evidence.priced.links, evidence.budget.gaps
     spans = spans_of(evidence, rows)
     if not len(rows):
-        return Scope(spans, np.arange(len(gaps)), np.arange(len(evidence.calls)), False)
+        return FunctionScope(spans, np.arange(len(gaps)), np.arange(len(evidence.calls)), False)
     inside = _covers(spans, evidence.replayed.start_ns[np.maximum(links.launch, 0)]) & (links.launch >= 0)
     device = np.zeros(len(evidence.events), dtype=bool)
     device[links.device[inside]] = True
     behind = (gaps.next_work >= 0) & device[np.maximum(gaps.next_work, 0)]
-    return Scope(spans, np.flatnonzero(behind), np.flatnonzero(inside[evidence.calls.first]), True)
+    return FunctionScope(spans, np.flatnonzero(behind), np.flatnonzero(inside[evidence.calls.first]), True)
 
 
 def _covers(spans: Spans, at: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -81,7 +81,7 @@ def _covers(spans: Spans, at: I8) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 def _same(frame: str, line: re.Match[str]) -> bool:
     """Whether a frame belongs to the function of a line; the profiler omits the beginning of long paths."""
-    match = _LINE.fullmatch(frame)
+    match = _FRAME_LINE.fullmatch(frame)
     if match is None or as_written(match["function"]) != as_written(line["function"]):
         return False
     short, full = match["file"].removeprefix("./"), line["file"]
@@ -89,7 +89,7 @@ def _same(frame: str, line: re.Match[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Spent:
+class TimeUnderEvents:
     """The time of the steps under some host events, idle or computing.
 
     `gap_ns`: of each of the budget's gaps, in the whole window; `call_ns`: of each of `calls` (indices into
@@ -115,7 +115,7 @@ def of_every_step(evidence: Evidence, at: I8, ns: F8) -> float:
     return min(usual * len(begins) / total, 1.0) if total > 0 else 0.0
 
 
-def spent_under(evidence: Evidence, rows: I8) -> Spent:
+def spent_under(evidence: Evidence, rows: I8) -> TimeUnderEvents:
     """The time of the steps under host events, given by their rows.
 
     Where the host's processor is the device: the part of its calls that the events cover. Else: the calls that were
@@ -130,4 +130,4 @@ def spent_under(evidence: Evidence, rows: I8) -> Spent:
         inside = _covers(spans, evidence.replayed.start_ns[np.maximum(links.launch, 0)]) & (links.launch >= 0)
         ns = np.where(inside[calls.first], calls.ns, 0.0)
     under = np.flatnonzero(ns > 0)
-    return Spent(gap_ns, under, ns[under], float(gap_ns.sum() + ns.sum()) / evidence.steps.count)
+    return TimeUnderEvents(gap_ns, under, ns[under], float(gap_ns.sum() + ns.sum()) / evidence.steps.count)

@@ -11,13 +11,13 @@ from collections import defaultdict
 
 import numpy as np
 
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.model.events import ABSENT, I8, EventKind, EventTable
 from gobrrr.model.recording import Recording
 from gobrrr.model.tree import outermost
 
 
-def dispatched_of(events: EventTable, parent: I8, steps: Steps, seen: Recording) -> I8:
+def dispatched_of(events: EventTable, parent: I8, steps: StepWindow, seen: Recording) -> I8:
     """For each row, its operation's index in `seen.calls`; -1 where not known. `parent`: the operation around it."""
     result = np.full(len(events), ABSENT, dtype=np.int64)
     wanted: dict[str, list[int]] = defaultdict(list)
@@ -27,7 +27,7 @@ def dispatched_of(events: EventTable, parent: I8, steps: Steps, seen: Recording)
         return result
     known = np.array([name in wanted for name in events.names] or [False], dtype=bool)
     # an operation inside another one's kernel is not dispatched on its own
-    visible = outermost(parent, known[events.name] & (events.kind == Kind.OP))
+    visible = outermost(parent, known[events.name] & (events.kind == EventKind.OP))
     rows = np.flatnonzero(visible == np.arange(len(events)))
     step = np.searchsorted(np.array(steps.begins), events.start_ns[rows], side="right") - 1
     last = steps.host_stop if steps.host_stop is not None else steps.stop

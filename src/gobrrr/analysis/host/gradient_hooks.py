@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.findings.origins import NODE
-from gobrrr.analysis.findings.scopes import Spent, frames, spent_under
-from gobrrr.model.events import ABSENT, I8, Kind, Mask
+from gobrrr.analysis.findings.origins import AUTOGRAD_NODE
+from gobrrr.analysis.findings.scopes import TimeUnderEvents, frames, spent_under
+from gobrrr.model.events import ABSENT, I8, EventKind, Mask
 from gobrrr.model.frame_names import file_of
 
-AROUND = (NODE, "torch::autograd::AccumulateGrad")
+AROUND = (AUTOGRAD_NODE, "torch::autograd::AccumulateGrad")
 """The event directly around a hook's frame is one of these: a node, or the addition to a parameter's `.grad`."""
 
 OF_MODULES = "torch/utils/hooks.py("
@@ -25,7 +25,7 @@ class Hook:
 
     name: str
     rows: I8
-    spent: Spent
+    spent: TimeUnderEvents
 
 
 def gradient_hooks(evidence: Evidence) -> list[Hook]:
@@ -39,16 +39,16 @@ def gradient_hooks(evidence: Evidence) -> list[Hook]:
     events = evidence.events
     rows = frames(evidence, lambda name: file_of(name) is not None and not name.startswith("torch/"))
     around = parent[rows]
-    of_module = _named(evidence, around, Kind.PYTHON, OF_MODULES)
+    of_module = _named(evidence, around, EventKind.PYTHON, OF_MODULES)
     around[of_module] = parent[around[of_module]]
-    rows = rows[_named(evidence, around, Kind.OP, AROUND)]
+    rows = rows[_named(evidence, around, EventKind.OP, AROUND)]
     name = events.name[rows]
     by_name = [(events.names[index], rows[name == index]) for index in np.unique(name).tolist()]
     hooks = [Hook(name, hook_rows, spent_under(evidence, hook_rows)) for name, hook_rows in by_name]
     return sorted(hooks, key=lambda hook: -hook.spent.ns)
 
 
-def _named(evidence: Evidence, rows: I8, kind: Kind, start: str | tuple[str, ...]) -> Mask:
+def _named(evidence: Evidence, rows: I8, kind: EventKind, start: str | tuple[str, ...]) -> Mask:
     """For each row, whether it is of the kind and its name begins with `start`; False for row -1."""
     events, at = evidence.events, np.maximum(rows, 0)
     fits = np.array([name.startswith(start) for name in events.names] or [False], dtype=bool)
@@ -59,9 +59,9 @@ def _named(evidence: Evidence, rows: I8, kind: Kind, start: str | tuple[str, ...
 def inner_operations(evidence: Evidence, hook: Hook) -> list[tuple[str, float]]:
     """(operation that the hook calls, ns per step), longest time first."""
     events = evidence.replayed
-    ops = events.of(Kind.OP)
+    ops = events.of(EventKind.OP)
     outer = ops[evidence.priced.links.op_parent[ops] >= 0]
-    around = ops[_named(evidence, ops, Kind.OP, AROUND)]
+    around = ops[_named(evidence, ops, EventKind.OP, AROUND)]
     ops = np.setdiff1d(ops, outer[~np.isin(evidence.priced.links.op_parent[outer], around)])
     begin, end = np.sort(events.start_ns[hook.rows]), np.sort(events.end_ns[hook.rows])
     at = np.searchsorted(begin, events.start_ns[ops], side="right") - 1

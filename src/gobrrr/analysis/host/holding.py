@@ -13,46 +13,46 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.budget.idle import CAUSES, HOST_WORK, LAUNCHING, PYTHON, UNEXPLAINED
-from gobrrr.analysis.events.calls import Call, classify
-from gobrrr.analysis.findings.claims import Claim, of_calls, of_gaps
+from gobrrr.analysis.budget.idle import HOST_WORK, IDLE_CAUSES, LAUNCHING, PYTHON_CAUSE, UNEXPLAINED
+from gobrrr.analysis.events.calls import HostCall, classify
+from gobrrr.analysis.findings.claims import TimeClaim, of_calls, of_gaps
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import of_every_step, spent_under
 from gobrrr.analysis.host.host_kinds import HostKind, called, kind_of
 from gobrrr.analysis.host.reports import reporting
-from gobrrr.analysis.places import Where
-from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.places import PlaceTimes
+from gobrrr.analysis.places.labels import PlaceSort
 from gobrrr.analysis.places.where import LONG_NS
-from gobrrr.model.events import ABSENT, F8, I8, Kind
+from gobrrr.model.events import ABSENT, F8, I8, EventKind
 from gobrrr.model.frame_names import file_of, is_users
 from gobrrr.model.recording import OwnTime
 from gobrrr.model.tree import depths, outermost
 
-OWN = (PYTHON, UNEXPLAINED)
+PROGRAM_CAUSES = (PYTHON_CAUSE, UNEXPLAINED)
 """Causes of idle time that are the program's Python, or what it calls; on a GPU also operations that the host computes
 (`HOST_WORK`). Loading, compiling, allocating, collecting and waiting for the device belong to other conditions."""
 
-WITHIN = (*OWN, HOST_WORK, LAUNCHING)
+KNOWN_KIND_CAUSES = (*PROGRAM_CAUSES, HOST_WORK, LAUNCHING)
 """Causes that count within a function of a known kind."""
 
-LEAST = 0.1
+LEAST_KNOWN_SHARE = 0.1
 """The least share of the step that is reported for a line whose call is of a known kind. In live runs of eight
 programs without a fault (mended forms of known ones, on a CPU) no line had more than 1 %."""
 
-LEAST_UNKNOWN = 0.2
+LEAST_UNKNOWN_SHARE = 0.2
 """The least share of the step that is reported for a line whose call is of no known kind. In those runs the largest was
 2 %; on a machine so busy that a thread waited two thirds of the time for a processor, 11 and 16 %."""
 
-LONGEST_NS = 1_000_000
+LONG_PYTHON_NS = 1_000_000
 """Without frames, shorter stretches of Python count as dispatching: 99.9 % of such stretches are shorter than 0.8 ms.
 """
 
-UPDATES = ("Optimizer.step#", "Optimizer.zero_grad#")
+OPTIMIZER_ANNOTATIONS = ("Optimizer.step#", "Optimizer.zero_grad#")
 """torch's annotations of an optimizer: Python in these is the optimizer's, however long it runs without a launch."""
 
-FRAMEWORK = ("torch/", "triton/", "gobrrr/")
-OBSERVING = ("torch/profiler/", "gobrrr/")
-IMPORTING = "<frozen importlib"
+FRAMEWORK_FRAMES = ("torch/", "triton/", "gobrrr/")
+OBSERVER_FRAMES = ("torch/profiler/", "gobrrr/")
+IMPORT_FRAMES = "<frozen importlib"
 """Beginnings of the names of frames of the framework, of the profiler with this package, and of imports."""
 
 
@@ -99,7 +99,7 @@ def _least(evidence: Evidence, holder: Holder) -> float:
     """The least time of a line that is reported, in ns over the window. What is known to be the program's is compared
     with the usual step; what is not known is compared with the mean step, because it may be a thread that waits."""
     steps = evidence.steps
-    share = LEAST_UNKNOWN if holder.kind is None else LEAST
+    share = LEAST_UNKNOWN_SHARE if holder.kind is None else LEAST_KNOWN_SHARE
     if (holder.kind is None and holder.inside is None) or not steps.begins:
         return share * evidence.wall_ns * steps.count
     usual = float(np.percentile(np.diff([*steps.begins, steps.stop]), 50, method="lower"))
@@ -111,13 +111,13 @@ def own_python(evidence: Evidence, gaps: I8) -> F8:
 
     It is the holders' part; without frames, the part of long stretches outside of an optimizer's step.
     """
-    python = evidence.budget.gaps.of(PYTHON)[gaps].astype(np.float64)
+    python = evidence.budget.gaps.of(PYTHON_CAUSE)[gaps].astype(np.float64)
     if evidence.profile.frames:
         held = np.zeros(len(evidence.budget.gaps))
         for holder in every_holder(evidence):
             held[holder.gap] += holder.ns
         return np.minimum(held[gaps], python)
-    python[python < LONGEST_NS] = 0.0
+    python[python < LONG_PYTHON_NS] = 0.0
     for at in np.flatnonzero(python).tolist():
         gaps_ = evidence.budget.gaps
         python[at] *= not _in_update(evidence, int(gaps_.start[gaps[at]]), int(gaps_.stop[gaps[at]]))
@@ -127,8 +127,8 @@ def own_python(evidence: Evidence, gaps: I8) -> F8:
 def _in_update(evidence: Evidence, start: int, stop: int) -> bool:
     """Whether most of the stretch lies in an optimizer's call."""
     events = evidence.replayed
-    named = np.array([name.startswith(UPDATES) for name in events.names], dtype=bool)
-    rows = np.flatnonzero(named[events.name] & (events.kind == Kind.ANNOTATION))
+    named = np.array([name.startswith(OPTIMIZER_ANNOTATIONS) for name in events.names], dtype=bool)
+    rows = np.flatnonzero(named[events.name] & (events.kind == EventKind.ANNOTATION))
     inside = np.minimum(events.end_ns[rows], stop) - np.maximum(events.start_ns[rows], start)
     return bool(len(rows)) and 2 * int(np.maximum(inside, 0).max()) > stop - start
 
@@ -137,14 +137,14 @@ def every_holder(evidence: Evidence) -> list[Holder]:
     """All lines that occupy the host, however shortly, longest time first."""
     where = evidence.where
     kinds = _kinds(evidence)
-    frame = np.isin(evidence.replayed.kind, [int(Kind.PYTHON)])
+    frame = np.isin(evidence.replayed.kind, [int(EventKind.PYTHON)])
     known = np.array([kind is not None for kind in kinds] or [False], dtype=bool)
     outer = outermost(where.parent, frame & known[evidence.replayed.name])
     left_out = _left_out(evidence, where, frame, reporting(evidence))
     idle = where.idle
     row = np.maximum(idle.row, 0)
-    causes = (*OWN, HOST_WORK) if evidence.device.asynchronous else OWN
-    ns = _of(idle.part, WITHIN)
+    causes = (*PROGRAM_CAUSES, HOST_WORK) if evidence.device.asynchronous else PROGRAM_CAUSES
+    ns = _of(idle.part, KNOWN_KIND_CAUSES)
     unknown_kind = (idle.row < 0) | (outer[row] < 0)
     ns[unknown_kind] = _of(idle.part, causes)[unknown_kind]
     stretch = np.zeros(len(evidence.budget.gaps))
@@ -155,19 +155,19 @@ def every_holder(evidence: Evidence) -> list[Holder]:
     return _grouped(evidence, where, outer, kinds, held, ns)
 
 
-def claim_of(evidence: Evidence, held_by: list[Holder]) -> Claim:
+def claim_of(evidence: Evidence, held_by: list[Holder]) -> TimeClaim:
     """The holders' part of idle time, and of a CPU's computing: all of it at most, nothing at least."""
     ns, computed = np.zeros(len(evidence.budget.gaps)), np.zeros(len(evidence.calls))
     for holder in held_by:
         ns[holder.gap] += holder.ns
         computed[holder.calls] += holder.call_ns
     gaps, calls = np.flatnonzero(ns), np.flatnonzero(computed)
-    of_idle = of_gaps(evidence, gaps, ns[gaps], np.zeros(len(gaps)), causes=WITHIN)
+    of_idle = of_gaps(evidence, gaps, ns[gaps], np.zeros(len(gaps)), causes=KNOWN_KIND_CAUSES)
     return of_idle + of_calls(calls, np.zeros(len(calls)), np.minimum(computed, evidence.calls.ns)[calls])
 
 
 def _of(part: F8, causes: tuple[str, ...]) -> F8:
-    result: F8 = part[:, [CAUSES.index(cause) for cause in causes]].sum(axis=1)
+    result: F8 = part[:, [IDLE_CAUSES.index(cause) for cause in causes]].sum(axis=1)
     return result
 
 
@@ -188,16 +188,18 @@ def _innermost(parent: I8, wanted: NDArray[np.bool_]) -> I8:
     return result
 
 
-def _left_out(evidence: Evidence, where: Where, frame: NDArray[np.bool_], ignored: I8) -> NDArray[np.bool_]:
+def _left_out(evidence: Evidence, where: PlaceTimes, frame: NDArray[np.bool_], ignored: I8) -> NDArray[np.bool_]:
     """Rows within ignored frames, within loading, collecting, compiling or importing, and what the profiler or this
     package does between steps."""
     names, name = evidence.replayed.names, evidence.replayed.name
-    observer = np.array([text.startswith(OBSERVING) and not is_users(text) for text in names] or [False], dtype=bool)
+    observer = np.array(
+        [text.startswith(OBSERVER_FRAMES) and not is_users(text) for text in names] or [False], dtype=bool
+    )
     users = np.array([is_users(text) for text in names] or [False], dtype=bool)
-    imports = np.array([IMPORTING in text for text in names] or [False], dtype=bool)
+    imports = np.array([IMPORT_FRAMES in text for text in names] or [False], dtype=bool)
     # the observer's frames are around the step as well: there the nearest frame is the program's
     nearest = _innermost(where.parent, frame & (observer | users)[name])
-    elsewhere = np.isin(classify(evidence.replayed.names), (Call.COLLECT, Call.INPUT, Call.COMPILE))
+    elsewhere = np.isin(classify(evidence.replayed.names), (HostCall.COLLECT, HostCall.INPUT, HostCall.COMPILE))
     wanted = (frame & imports[name]) | elsewhere[name]
     wanted[ignored] = True
     result: NDArray[np.bool_] = outermost(where.parent, wanted) >= 0
@@ -205,12 +207,12 @@ def _left_out(evidence: Evidence, where: Where, frame: NDArray[np.bool_], ignore
     return result | observing
 
 
-def _of_torch(evidence: Evidence, where: Where, frame: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _of_torch(evidence: Evidence, where: PlaceTimes, frame: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Rows whose innermost frame with a file is torch's or a module's call: these count as launching."""
     names = evidence.replayed.names
     filed = np.array([file_of(name) is not None or name.startswith("nn.Module: ") for name in names] or [False])
     of_torch = np.array(
-        [(name.startswith(FRAMEWORK) and not is_users(name)) or name.startswith("nn.Module: ") for name in names]
+        [(name.startswith(FRAMEWORK_FRAMES) and not is_users(name)) or name.startswith("nn.Module: ") for name in names]
         or [False]
     )
     inner = _innermost(where.parent, frame & filed[evidence.replayed.name])
@@ -219,7 +221,7 @@ def _of_torch(evidence: Evidence, where: Where, frame: NDArray[np.bool_]) -> NDA
 
 
 def _grouped(
-    evidence: Evidence, where: Where, outer: I8, kinds: list[HostKind | None], held: I8, ns: F8
+    evidence: Evidence, where: PlaceTimes, outer: I8, kinds: list[HostKind | None], held: I8, ns: F8
 ) -> list[Holder]:
     """Group by line and kind; functions of no known kind also by the function."""
     idle = where.idle
@@ -269,7 +271,7 @@ def _of_kind(evidence: Evidence, kind: HostKind, what: str, source: str | None, 
 
 
 def _call_site(
-    evidence: Evidence, where: Where, row: int, outer: int, kinds: list[HostKind | None]
+    evidence: Evidence, where: PlaceTimes, row: int, outer: int, kinds: list[HostKind | None]
 ) -> tuple[HostKind | None, str, str | None]:
     """(the kind, the called function, the line) of a host event."""
     events, tree = evidence.replayed, where.tree
@@ -279,20 +281,20 @@ def _call_site(
         at = int(where.node_of[outer])
     while at > 0:
         sort, text = tree.labels[int(tree.label[at])]
-        if sort in (Sort.CALL, Sort.FUNCTION, Sort.OP) and not what:
+        if sort in (PlaceSort.CALL, PlaceSort.FUNCTION, PlaceSort.OP) and not what:
             what = called(text)
-        if sort == Sort.FUNCTION and outer < 0 and at == int(where.node_of[row]) and text in where.own_times:
+        if sort == PlaceSort.FUNCTION and outer < 0 and at == int(where.node_of[row]) and text in where.own_times:
             own = where.own_times[text]
             return kind, f"{own.callee}()" if own.callee else what, own.source or text
-        if sort in (Sort.LINE, Sort.FUNCTION) and (outer < 0 or text != events.name_of(outer)):
+        if sort in (PlaceSort.LINE, PlaceSort.FUNCTION) and (outer < 0 or text != events.name_of(outer)):
             source = text
-            if sort == Sort.LINE or outer >= 0 or _called_from_nowhere(where, at):
+            if sort == PlaceSort.LINE or outer >= 0 or _called_from_nowhere(where, at):
                 break
         at = int(tree.parent[at])
     return kind, what or "the step", source
 
 
-def _called_from_nowhere(where: Where, at: int) -> bool:
+def _called_from_nowhere(where: PlaceTimes, at: int) -> bool:
     """Whether no line around a function's place is known."""
     above = int(where.tree.parent[at])
-    return above <= 0 or where.tree.labels[int(where.tree.label[above])][0] != Sort.LINE
+    return above <= 0 or where.tree.labels[int(where.tree.label[above])][0] != PlaceSort.LINE

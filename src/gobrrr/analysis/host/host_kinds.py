@@ -33,17 +33,19 @@ TENSORS = HostKind(
     "reads Python objects element by element to build tensors",
     "build one array first, torch.from_numpy(np.stack(arrays)), or keep the tensor from step to step",
 )
-LISTS = HostKind(
+TENSORS_TO_PYTHON = HostKind(
     "converts tensors to Python objects", "keep it a tensor; .numpy() makes an array without a copy on a CPU"
 )
 ARRAYS = HostKind("builds and copies NumPy arrays", "prepare the arrays once, or in the workers of a DataLoader")
 TOKENS = HostKind("tokenizes text", "tokenize once before the loop, by batch, or in the workers of a DataLoader")
-IMAGES = HostKind("decodes or transforms images", "do it in the workers of a DataLoader, or keep decoded images")
+IMAGE_DECODING = HostKind(
+    "decodes or transforms images", "do it in the workers of a DataLoader, or keep decoded images"
+)
 VALIDATION = HostKind(
     "checks the arguments of a distribution",
     "torch.distributions.Distribution.set_default_validate_args(False), once the program is right",
 )
-COPIES = HostKind("deep-copies Python objects", "copy once before the loop; copy tensors with clone() or copy_()")
+DEEP_COPIES = HostKind("deep-copies Python objects", "copy once before the loop; copy tensors with clone() or copy_()")
 PICKLES = HostKind("serializes or deserializes objects", "do it outside of the step, or pass tensors as they are")
 RANDOM = HostKind("draws random numbers one by one", "draw all in one call of torch.rand or np.random.Generator")
 SAVES = HostKind(
@@ -68,7 +70,7 @@ PACKING = HostKind(
 DATABASE = HostKind("queries a database", "query ahead, in the workers of a DataLoader or in a thread", waits=True)
 FRAMES = HostKind("processes data frames", "convert the columns to tensors once before the loop")
 SEQUENCES = HostKind("processes Python objects one by one", "keep the numbers in a tensor or an array")
-STACKS = HostKind("inspects Python's stack or source", "leave it out of the step")
+STACK_INSPECTION = HostKind("inspects Python's stack or source", "leave it out of the step")
 EVENTS = HostKind("runs an event loop", "run it in a thread of its own, and read its answer a step later", waits=True)
 FILES = HostKind("reads files", "read ahead: in the workers of a DataLoader or in a thread")
 SLEEP = HostKind("sleeps", "remove the sleep, or wait in a thread", waits=True)
@@ -91,7 +93,7 @@ _IO = r"of (?:_io\.)?(?:TextIOWrapper|Buffered\w+|FileIO)\b"
 _BY_NAME = (
     (VALIDATION, r"torch/distributions/(constraints|distribution)\.py\(\d+\): (check|__init__|_validate_sample)$"),
     (TOKENS, r"(tokenizers|sentencepiece|tiktoken)/|transformers/tokenization_\w+\.py\(|transformers/.*tokenization_"),
-    (IMAGES, r"(PIL|cv2|imageio|skimage|albumentations)/|torchvision/(io|transforms)/"),
+    (IMAGE_DECODING, r"(PIL|cv2|imageio|skimage|albumentations)/|torchvision/(io|transforms)/"),
     (SAVES, r"torch/serialization\.py\(\d+\): (save|load)$|safetensors/.*: (save|load)\w*$"),
     (SAVES, r"numpy/lib/\w*npyio\w*\.py\(\d+\): (save|load|savez)\w*$"),
     (TENSOR_TEXT, r"torch/_tensor_str\.py\(\d+\): _str$"),
@@ -100,10 +102,10 @@ _BY_NAME = (
     (MEMBERS, r"torch/nn/modules/module\.py\(\d+\): (train|eval)$"),
     (FRAMES, r"(pandas/(?!io/)|polars/)"),
     (TEXT, r"(re|regex)/|(sre_\w+|re|string|textwrap|difflib)\.py\("),
-    (STACKS, r"(inspect|traceback|linecache|tokenize)\.py\("),
+    (STACK_INSPECTION, r"(inspect|traceback|linecache|tokenize)\.py\("),
     (EVENTS, r"asyncio/\w+\.py\(\d+\): (run|run_until_complete|run_forever|_run_once)$"),
     (DATABASE, r"(sqlite3|sqlalchemy|psycopg2?|pymongo|duckdb)/"),
-    (COPIES, r"copy\.py\(\d+\): (deepcopy|copy)$"),
+    (DEEP_COPIES, r"copy\.py\(\d+\): (deepcopy|copy)$"),
     (PROCESS, r"subprocess\.py\(\d+\): "),
     (PROCESS, r"multiprocessing/(popen_\w+|process|pool)\.py\(\d+\): (wait|poll|join|get|map)$"),
     (PIPE, r"multiprocessing/(connection|queues|managers)\.py\(\d+\): (_?recv\w*|_?send\w*|poll|wait|get|put)$"),
@@ -121,7 +123,7 @@ _BY_NAME = (
 
 _BY_BUILT_IN = (
     (TENSORS, r"(?:tensor|as_tensor|asarray) of type "),
-    (LISTS, r"tolist of (?:Tensor|Parameter|numpy)"),
+    (TENSORS_TO_PYTHON, r"tolist of (?:Tensor|Parameter|numpy)"),
     (SLEEP, r"sleep>"),
     (LOCK, r"(?:acquire|__enter__) of _thread\.|(?:get|put) of _queue\."),
     (PROCESS, r"(?:waitpid|wait4|fork_exec|posix_spawn)\b"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.budget.idle import HOST_OP_NS, INPUT, Gap
+from gobrrr.analysis.budget.idle import HOST_OP_NS, INPUT_CAUSE, Gap
 from gobrrr.analysis.budget.idle import loads as loading
 from gobrrr.analysis.events.calls import classify
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.model.events import ABSENT, I8, Kind
+from gobrrr.model.events import ABSENT, I8, EventKind
 
 INPUT_BYTES = 1 << 20
 """A copy from the host of at least this many bytes brings input; smaller ones are scalars, indices and shapes. Chosen,
@@ -22,14 +22,14 @@ def inward_copies(evidence: Evidence) -> I8:
     inward = np.array(["HtoD" in name or "Host -> Device" in name for name in events.names], dtype=bool)
     large = events.bytes[device] >= INPUT_BYTES
     on_device = events.device[device] == evidence.budget.device
-    return np.flatnonzero(on_device & large & (events.kind[device] == Kind.MEMCPY) & inward[events.name[device]])
+    return np.flatnonzero(on_device & large & (events.kind[device] == EventKind.MEMCPY) & inward[events.name[device]])
 
 
 def pageable_copies(evidence: Evidence) -> I8:
     """Copies of at least `INPUT_BYTES` between pageable memory and the budget's device (into `links.device`)."""
     events, device = evidence.events, evidence.priced.links.device
     pageable = np.array(["pageable" in name.lower() for name in events.names], dtype=bool)
-    on_device = (events.device[device] == evidence.budget.device) & (events.kind[device] == Kind.MEMCPY)
+    on_device = (events.device[device] == evidence.budget.device) & (events.kind[device] == EventKind.MEMCPY)
     return np.flatnonzero(on_device & (events.bytes[device] >= INPUT_BYTES) & pageable[events.name[device]])
 
 
@@ -37,7 +37,7 @@ def input_stretches(evidence: Evidence) -> I8:
     """Idle stretches in which a loader ran, or that end with a copy of input, as indices into the budget's gaps."""
     gaps = evidence.budget.gaps
     copies = evidence.priced.links.device[inward_copies(evidence)]
-    return np.flatnonzero(np.isin(gaps.next_work, copies) | (gaps.of(INPUT) > 0))
+    return np.flatnonzero(np.isin(gaps.next_work, copies) | (gaps.of(INPUT_CAUSE) > 0))
 
 
 def input_gaps(evidence: Evidence) -> tuple[Gap, ...]:
@@ -51,8 +51,8 @@ def host_rows(evidence: Evidence) -> I8:
     """Loaders, and outermost operations of at least `HOST_OP_NS` that launch nothing: they compute on the host."""
     events = evidence.replayed
     loads = loading(events, classify(events.names))
-    loads &= np.isin(events.kind, (Kind.OP, Kind.ANNOTATION, Kind.PYTHON))
-    computes = (events.kind == Kind.OP) & ~_launching(evidence) & (events.duration_ns >= HOST_OP_NS)
+    loads &= np.isin(events.kind, (EventKind.OP, EventKind.ANNOTATION, EventKind.PYTHON))
+    computes = (events.kind == EventKind.OP) & ~_launching(evidence) & (events.duration_ns >= HOST_OP_NS)
     parent = evidence.priced.links.op_parent
     inner = (parent >= 0) & computes[np.maximum(parent, 0)]
     return np.flatnonzero(loads | (computes & ~inner))
@@ -62,7 +62,7 @@ def _launching(evidence: Evidence) -> NDArray[np.bool_]:
     """For each row, whether it or an operation within it calls the driver or launches device work."""
     events, parent = evidence.events, evidence.priced.links.op_parent
     result = np.zeros(len(events), dtype=bool)
-    current = parent[events.of(Kind.RUNTIME)]
+    current = parent[events.of(EventKind.RUNTIME)]
     links = evidence.priced.links
     current = np.unique(np.concatenate([current, links.op]))
     current = current[current >= 0]

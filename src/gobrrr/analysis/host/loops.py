@@ -18,22 +18,22 @@ import numpy as np
 
 from gobrrr.analysis.events.intervals import covered, union
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.findings.origins import NODE
-from gobrrr.model.events import I8, Kind
-from gobrrr.model.recording import Dependence, HostLoop
+from gobrrr.analysis.findings.origins import AUTOGRAD_NODE
+from gobrrr.model.events import I8, EventKind
+from gobrrr.model.recording import Dependence, RecordedLoop
 
-COUNTED = ("aten::select", "aten::narrow", "aten::slice", "aten::eq", "aten::index_select")
+INDEXED_OPS = ("aten::select", "aten::narrow", "aten::slice", "aten::eq", "aten::index_select")
 """Operations that take the index of a turn: of a row, a timestep, an expert."""
 
 INTEGER = re.compile(r"-?[0-9]{1,18}")
 """Whole numbers as the profiler prints them; longer ones are no index of a turn."""
 
-LEAST_TURNS = 16
+LEAST_LOOP_TURNS = 16
 """The least number of turns of a loop. Fewer turns have few launches: attention heads, chunks, micro-batches. Chosen,
 not measured."""
 
 CELL_MODULES = ("LSTMCell", "GRUCell", "RNNCell")
-CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
+CELL_OPS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
 """One timestep of a recurrent layer, as a module and as an operation: the next timestep needs its result."""
 
 LEAST_CALLS = 128
@@ -42,7 +42,7 @@ samples. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
-class Loop:
+class StepLoop:
     """One loop of the recorded steps. `begins`: where each turn begins on the host, on the recorded timeline, in ns.
 
     `row`: the first operation of its first turn; in a trace the operation with the index. `end`: None: not known.
@@ -79,21 +79,21 @@ class Loop:
         return self.depends == "yes"
 
 
-def find_loops(evidence: Evidence) -> list[Loop]:
-    """The loops of the recorded steps with at least `LEAST_TURNS` turns per step, without the layers of a model; those
-    of a live run may be nested."""
+def find_loops(evidence: Evidence) -> list[StepLoop]:
+    """The loops of the recorded steps with at least `LEAST_LOOP_TURNS` turns per step, without the layers of a model;
+    those of a live run may be nested."""
     if evidence.profile.seen is not None and evidence.profile.seen.loops is not None:
         return _seen(evidence, evidence.profile.seen.loops)
     return [_with_cells(evidence, loop) for loop in _counted(evidence)]
 
 
-def _seen(evidence: Evidence, loops: Sequence[HostLoop]) -> list[Loop]:
+def _seen(evidence: Evidence, loops: Sequence[RecordedLoop]) -> list[StepLoop]:
     """The loops of a live run, in each of the recorded steps."""
     turns: Counter[str] = Counter()
     for loop in loops:
         turns[loop.source] += len(loop.turns) - 1
     calls = {loop.source: loop.turns[-1] - loop.turns[0] for loop in loops}
-    long = [loop for loop in loops if turns[loop.source] >= LEAST_TURNS or calls[loop.source] >= LEAST_CALLS]
+    long = [loop for loop in loops if turns[loop.source] >= LEAST_LOOP_TURNS or calls[loop.source] >= LEAST_CALLS]
     wanted = [loop for loop in long if _of_interest(evidence, loop)]
     if not wanted:
         return []
@@ -102,7 +102,7 @@ def _seen(evidence: Evidence, loops: Sequence[HostLoop]) -> list[Loop]:
     return [loop for loop in placed if loop is not None]
 
 
-def _of_interest(evidence: Evidence, loop: HostLoop) -> bool:
+def _of_interest(evidence: Evidence, loop: RecordedLoop) -> bool:
     """Whether the loop is neither the layers of a model nor a loop of training steps."""
     assert evidence.profile.seen is not None
     if loop.depends == "layers":
@@ -113,12 +113,13 @@ def _of_interest(evidence: Evidence, loop: HostLoop) -> bool:
 
 
 def _calls(evidence: Evidence) -> tuple[I8, I8, I8]:
-    """(row, begin on the host, end on the host) of each dispatched call in each recorded step; begin `LATE`: none."""
+    """(row, begin on the host, end on the host) of each dispatched call in each recorded step; begin `NO_BEGIN_NS`:
+    none."""
     events, steps = evidence.events, evidence.recorded_steps
     rows = np.flatnonzero(evidence.dispatched >= 0)
     step = np.maximum(np.searchsorted(np.array(steps.begins), events.start_ns[rows], side="right") - 1, 0)
     shape = (len(steps.begins), len(evidence.profile.seen.calls) if evidence.profile.seen is not None else 0)
-    row, begin, end = np.full(shape, -1, dtype=np.int64), np.full(shape, LATE), np.zeros(shape, dtype=np.int64)
+    row, begin, end = np.full(shape, -1, dtype=np.int64), np.full(shape, NO_BEGIN_NS), np.zeros(shape, dtype=np.int64)
     order = np.argsort(-events.start_ns[rows], kind="stable")  # the first row, which encloses the others, wins
     rows, step = rows[order], step[order]
     call = evidence.dispatched[rows]
@@ -127,20 +128,20 @@ def _calls(evidence: Evidence) -> tuple[I8, I8, I8]:
     return row, begin, end
 
 
-LATE = np.iinfo(np.int64).max
+NO_BEGIN_NS = np.iinfo(np.int64).max
 """The begin of a call that a step does not have."""
 
 
-def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
+def _placed(loop: RecordedLoop, row: I8, begin: I8, end: I8) -> StepLoop | None:
     """A loop in one recorded step; None where fewer than half of its turns are found there."""
     first, stop = loop.turns[0], loop.turns[-1]
     begins = np.minimum.reduceat(begin[first:stop], np.array(loop.turns[:-1]) - first)
-    begins = np.unique(begins[begins < LATE])
+    begins = np.unique(begins[begins < NO_BEGIN_NS])
     if 2 * len(begins) < len(loop.turns):
         return None
     at = first + int(np.argmin(begin[first:stop]))
     cell = loop.within if loop.within in CELL_MODULES else None
-    return Loop(
+    return StepLoop(
         row=int(row[at]),
         begins=begins,
         end=int(end[first:stop].max()),
@@ -155,11 +156,11 @@ def _placed(loop: HostLoop, row: I8, begin: I8, end: I8) -> Loop | None:
     )
 
 
-def _with_cells(evidence: Evidence, loop: Loop) -> Loop:
+def _with_cells(evidence: Evidence, loop: StepLoop) -> StepLoop:
     """A trace's loop; where each turn has a timestep of a recurrent layer, its turns need each other."""
     events = evidence.events
-    kinds = np.array([name.removeprefix("aten::") in CELLS for name in events.names] or [False], dtype=bool)
-    rows = np.flatnonzero(kinds[events.name] & (events.kind == Kind.OP))
+    kinds = np.array([name.removeprefix("aten::") in CELL_OPS for name in events.names] or [False], dtype=bool)
+    rows = np.flatnonzero(kinds[events.name] & (events.kind == EventKind.OP))
     start = events.start_ns[rows]
     rows = rows[(start >= loop.begins[0]) & (start < loop.stop)]
     if len(rows) < len(loop.begins):
@@ -168,12 +169,12 @@ def _with_cells(evidence: Evidence, loop: Loop) -> Loop:
     return replace(loop, depends="yes", carried=cell, cell=cell.removeprefix("aten::"))
 
 
-def _counted(evidence: Evidence) -> list[Loop]:
+def _counted(evidence: Evidence) -> list[StepLoop]:
     """Disjoint loops that count up an index, the longest first."""
     events, steps = evidence.events, evidence.recorded_steps
     begin = steps.begins[0] if steps.begins else steps.start
-    wanted = np.array([name in COUNTED for name in events.names], dtype=bool)
-    rows = np.flatnonzero(wanted[events.name] & (events.kind == Kind.OP) & (events.concrete >= 0))
+    wanted = np.array([name in INDEXED_OPS for name in events.names], dtype=bool)
+    rows = np.flatnonzero(wanted[events.name] & (events.kind == EventKind.OP) & (events.concrete >= 0))
     rows = rows[(events.start_ns[rows] >= begin) & (events.start_ns[rows] < steps.stop)]
     series: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
     numbers: dict[int, tuple[int, ...]] = {}
@@ -185,7 +186,7 @@ def _counted(evidence: Evidence) -> list[Loop]:
         if numbers[text]:
             series[key].append((row, numbers[text][-1] if len(numbers[text]) < 3 else numbers[text][1]))
     runs = [run for indices in series.values() for run in _runs(indices)]
-    loops = [Loop(run[0], events.start_ns[np.array(run)]) for run in runs]
+    loops = [StepLoop(run[0], events.start_ns[np.array(run)]) for run in runs]
     return _disjoint(sorted(loops, key=lambda loop: loop.begins[0] - loop.stop))
 
 
@@ -196,7 +197,7 @@ TIME_FIRST = 3
 """The number of dimensions of [T, B, D]: a part along its first dimension is a timestep of a whole batch, not an
 element of the batch."""
 
-MOST_OF = 0.5
+HOLDING_LOOP_SHARE = 0.5
 """The share of the step beyond which loops hold the step."""
 
 
@@ -206,10 +207,10 @@ def grows_with_batch(evidence: Evidence) -> bool:
     steps = evidence.recorded_steps
     whole = steps.stop - (steps.begins[0] if steps.begins else steps.start)
     taken = [loop.stop - int(loop.begins[0]) for loop in find_loops(evidence) if _through_first(evidence, loop)]
-    return sum(taken) > MOST_OF * whole
+    return sum(taken) > HOLDING_LOOP_SHARE * whole
 
 
-def _through_first(evidence: Evidence, loop: Loop) -> bool:
+def _through_first(evidence: Evidence, loop: StepLoop) -> bool:
     events, row = evidence.events, loop.row
     dims, numbers = int(events.dims[row]), _integers(events.texts[int(events.concrete[row])])
     if events.name_of(row) not in ALONG or dims < 0 or not numbers or numbers[0] != 0:
@@ -222,10 +223,10 @@ def _through_first(evidence: Evidence, loop: Loop) -> bool:
     if not isinstance(first, list) or not first or len(first) == TIME_FIRST:
         return False
     size = first[0]
-    return isinstance(size, int) and len(loop.begins) >= size >= LEAST_TURNS
+    return isinstance(size, int) and len(loop.begins) >= size >= LEAST_LOOP_TURNS
 
 
-def work_of(evidence: Evidence, loop: Loop) -> I8:
+def work_of(evidence: Evidence, loop: StepLoop) -> I8:
     """Device work of a loop and of the backward pass of its operations (into `links.device`)."""
     events, links = evidence.events, evidence.priced.links
     launch = np.maximum(links.launch, 0)
@@ -239,13 +240,13 @@ def work_of(evidence: Evidence, loop: Loop) -> I8:
     return np.flatnonzero(inside)
 
 
-def nodes_of(evidence: Evidence, loop: Loop) -> I8:
+def nodes_of(evidence: Evidence, loop: StepLoop) -> I8:
     """Autograd nodes that differentiate the loop's operations, by sequence number."""
     events, steps = evidence.events, evidence.recorded_steps
-    engine = np.array([name.startswith(NODE) for name in events.names], dtype=bool)
+    engine = np.array([name.startswith(AUTOGRAD_NODE) for name in events.names], dtype=bool)
     if not engine.any():
         return np.empty(0, dtype=np.int64)
-    rows = events.of(Kind.OP)
+    rows = events.of(EventKind.OP)
     start = events.start_ns[rows]
     ops = rows[(start >= loop.begins[0]) & (start < loop.stop) & (events.thread[rows] == events.thread[loop.row])]
     numbers = events.sequence[ops][events.sequence[ops] >= 0]
@@ -283,11 +284,11 @@ def _runs(series: list[tuple[int, int]]) -> list[list[int]]:
         current.append(row)
         last = number
     runs.append(current)
-    return [run for run in runs if len(run) >= LEAST_TURNS]
+    return [run for run in runs if len(run) >= LEAST_LOOP_TURNS]
 
 
-def _disjoint(loops: list[Loop]) -> list[Loop]:
-    kept: list[Loop] = []
+def _disjoint(loops: list[StepLoop]) -> list[StepLoop]:
+    kept: list[StepLoop] = []
     for loop in loops:
         if all(loop.stop <= other.begins[0] or loop.begins[0] >= other.stop for other in kept):
             kept.append(loop)

@@ -11,10 +11,10 @@ import numpy as np
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.model.events import I8
 
-MADE = ("mkldnn", "onednn")
+ONEDNN_NAMES = ("mkldnn", "onednn")
 """Parts of the names of oneDNN's operations."""
 
-LEAST_STEPS = 3
+LEAST_STEPS_WITH_SHAPES = 3
 """Steps that must be recorded: two may differ by chance, because the last batch of an epoch is smaller."""
 
 
@@ -23,9 +23,11 @@ def new_shapes(evidence: Evidence) -> I8:
     unless each step has such calls, and they are most of oneDNN's calls."""
     none = np.empty(0, dtype=np.int64)
     calls, count = evidence.calls, evidence.steps.count
-    if not evidence.device.onednn or not evidence.steps.marked or count < LEAST_STEPS:
+    if not evidence.device.onednn or not evidence.steps.marked or count < LEAST_STEPS_WITH_SHAPES:
         return none
-    is_onednn = np.array([any(part in group.call.name for part in MADE) for group in evidence.priced.groups] or [False])
+    is_onednn = np.array(
+        [any(part in group.call.name for part in ONEDNN_NAMES) for group in evidence.priced.groups] or [False]
+    )
     by_onednn = np.flatnonzero(is_onednn[calls.group] & (calls.op >= 0))
     begun = evidence.replayed.start_ns[calls.op[by_onednn]]
     step = np.searchsorted(np.array(evidence.steps.begins), begun, side="right")

@@ -9,26 +9,38 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.events.intervals import inside_spans, union
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.findings.origins import NODE
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.analysis.findings.origins import AUTOGRAD_NODE
+from gobrrr.model.events import I8, EventKind, EventTable
 
-STEP = "Optimizer.step#"
+OPTIMIZER_STEP = "Optimizer.step#"
 """torch's annotation of an optimizer's step begins with this."""
 
-LISTS = ("_foreach_", "_fused_")
+LIST_OPS = ("_foreach_", "_fused_")
 """Operations on a list of all parameters."""
 
-UPDATES = ("mul_", "add_", "addcmul_", "addcdiv_", "lerp_", "sqrt", "div", "div_", "sub_", "copy_", "neg", "mul", "add",
-           "sign_", "zero_", "fill_", "clamp_", "maximum", "rsqrt", "sign", "pow", "reciprocal")  # fmt: skip
+UPDATE_OPS = ("mul_", "add_", "addcmul_", "addcdiv_", "lerp_", "sqrt", "div", "div_", "sub_", "copy_", "neg", "mul",
+              "add", "sign_", "zero_", "fill_", "clamp_", "maximum", "rsqrt", "sign", "pow", "reciprocal")  # fmt: skip
 """Pointwise operations of an update."""
 
-IN_PLACE = ("addcmul_", "addcdiv_", "lerp_", "add_", "mul_", "sub_")
+IN_PLACE_OPS = ("addcmul_", "addcdiv_", "lerp_", "add_", "mul_", "sub_")
 """Those of them that write a parameter or a state in place."""
 
-ADAPTIVE = ("addcdiv_", "addcmul_", "sqrt", "rsqrt", "sign", "sign_", "neg", "pow", "maximum", "clamp_", "reciprocal")
+ADAPTIVE_OPS = (
+    "addcdiv_",
+    "addcmul_",
+    "sqrt",
+    "rsqrt",
+    "sign",
+    "sign_",
+    "neg",
+    "pow",
+    "maximum",
+    "clamp_",
+    "reciprocal",
+)
 """Operations of adaptive optimizers, which averages over weights and sums of metrics do not use."""
 
-LEAST_RUN = 60
+LEAST_UPDATE_RUN = 60
 """Consecutive update operations that make a run, without an annotation: 20 parameters with three operations each."""
 
 FUSED_PASSES = 7 / 20
@@ -65,16 +77,16 @@ def calls_of_lists(evidence: Evidence) -> int:
     """How often an optimizer's step calls the same operation on a list of parameters: once per parameter group."""
     events = evidence.events
     spans = optimizer_spans(events)
-    named = np.array([any(part in name for part in LISTS) for name in events.names] or [False], dtype=bool)
-    rows = np.flatnonzero(named[events.name] & (events.kind == Kind.OP))
+    named = np.array([any(part in name for part in LIST_OPS) for name in events.names] or [False], dtype=bool)
+    rows = np.flatnonzero(named[events.name] & (events.kind == EventKind.OP))
     rows = rows[begun_inside(events, rows, spans, _updates_begin(events, spans))]
     return int(np.bincount(events.name[rows]).max()) // len(spans) if len(rows) else 0
 
 
 def optimizer_spans(events: EventTable) -> I8:
     """Rows of the annotations of optimizers' steps."""
-    named = np.array([name.startswith(STEP) for name in events.names], dtype=bool)
-    return np.flatnonzero(named[events.name] & np.isin(events.kind, (Kind.ANNOTATION, Kind.OP)))
+    named = np.array([name.startswith(OPTIMIZER_STEP) for name in events.names], dtype=bool)
+    return np.flatnonzero(named[events.name] & np.isin(events.kind, (EventKind.ANNOTATION, EventKind.OP)))
 
 
 def _annotated(evidence: Evidence) -> I8:
@@ -102,8 +114,8 @@ def _updates_begin(events: EventTable, spans: I8) -> I8:
 
     `optimizer.step(closure)` runs forward and backward pass within the annotation; Lightning always does this.
     """
-    named = np.array([name.startswith(NODE) for name in events.names], dtype=bool)
-    rows = np.flatnonzero(named[events.name] & (events.kind == Kind.OP))
+    named = np.array([name.startswith(AUTOGRAD_NODE) for name in events.names], dtype=bool)
+    rows = np.flatnonzero(named[events.name] & (events.kind == EventKind.OP))
     starts, ends = events.start_ns[rows], events.end_ns[rows]
     begins = events.start_ns[spans]
     first, last = np.searchsorted(starts, begins), np.searchsorted(starts, events.end_ns[spans])
@@ -123,11 +135,15 @@ def _runs(evidence: Evidence) -> I8:
     updates: list[int] = []
     run: list[int] = []
     for at, op in enumerate([*ops, ""]):
-        if op in UPDATES:
+        if op in UPDATE_OPS:
             run.append(at)
             continue
-        in_place = sum(ops[index] in IN_PLACE for index in run)
-        if len(run) >= LEAST_RUN and 2 * in_place >= len(run) and any(ops[index] in ADAPTIVE for index in run):
+        in_place = sum(ops[index] in IN_PLACE_OPS for index in run)
+        if (
+            len(run) >= LEAST_UPDATE_RUN
+            and 2 * in_place >= len(run)
+            and any(ops[index] in ADAPTIVE_OPS for index in run)
+        ):
             updates += run
         run = []
     return np.array(updates, dtype=np.int64)

@@ -7,7 +7,7 @@ from collections import Counter
 
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.optimizers import optimizer_spans
-from gobrrr.model.program import Made, Program
+from gobrrr.model.program import Program, ProgramObject
 
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step$")
 """torch's annotation of an optimizer's step, with the name of its class."""
@@ -24,7 +24,7 @@ def device_of(evidence: Evidence) -> str:
     return evidence.device.torch_name
 
 
-def optimizer_of(evidence: Evidence) -> Made | None:
+def optimizer_of(evidence: Evidence) -> ProgramObject | None:
     """The optimizer whose steps take the most time, by torch's own annotations; None where there are none.
 
     A trace has only the name of its class, which is taken for torch's class of that name.
@@ -38,4 +38,4 @@ def optimizer_of(evidence: Evidence) -> Made | None:
         return None
     name = taken.most_common(1)[0][0]
     seen = [optimizer for optimizer in program_of(evidence).optimizers if optimizer.kind.rpartition(".")[2] == name]
-    return seen[0] if seen else Made(kind=name, base=name)
+    return seen[0] if seen else ProgramObject(kind=name, base=name)

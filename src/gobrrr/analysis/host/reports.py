@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.events.calls import HostCall, classify
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.scopes import frames
 from gobrrr.analysis.host.host_kinds import to_another
@@ -55,7 +55,7 @@ def reporting(evidence: Evidence) -> I8:
 def _of_the_program(evidence: Evidence, rows: I8) -> I8:
     """`rows` without those within a compiler, an import, or the watcher of a live run."""
     events = evidence.replayed
-    excluded = classify(events.names) == Call.COMPILE
+    excluded = classify(events.names) == HostCall.COMPILE
     excluded |= np.array([WATCHER in name or IMPORT in name for name in events.names], dtype=bool)
     return outside_of(evidence, rows, excluded[events.name])
 

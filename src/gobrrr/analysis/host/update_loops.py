@@ -9,10 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.host.optimizers import ADAPTIVE, IN_PLACE, LEAST_RUN, UPDATES, begun_inside, optimizer_spans
-from gobrrr.model.events import I8, Kind
+from gobrrr.analysis.host.optimizers import (
+    ADAPTIVE_OPS,
+    IN_PLACE_OPS,
+    LEAST_UPDATE_RUN,
+    UPDATE_OPS,
+    begun_inside,
+    optimizer_spans,
+)
+from gobrrr.model.events import I8, EventKind
 
-FREE = (
+VIEW_OPS = (
     "detach", "detach_", "view", "alias", "t", "transpose", "select", "slice", "unsqueeze", "squeeze", "expand",
     "as_strided", "reshape", "to", "lift_fresh", "item", "_local_scalar_dense", "narrow", "view_as", "unbind",
 )  # fmt: skip
@@ -30,7 +37,7 @@ class UpdateLoop:
     def turns(self) -> int:
         """How many tensors are updated: the calls of the most frequent in-place operation, else of the rarest one."""
         times = Counter(self.names)
-        return max((times[name] for name in times if name in IN_PLACE), default=min(times.values()))
+        return max((times[name] for name in times if name in IN_PLACE_OPS), default=min(times.values()))
 
 
 def update_loops(evidence: Evidence) -> list[UpdateLoop]:
@@ -47,21 +54,21 @@ def update_loops(evidence: Evidence) -> list[UpdateLoop]:
     run: list[int] = []
     for at in range(len(rows) + 1):
         ends = at == len(rows) or inside[at] or (at > 0 and thread[at] != thread[at - 1])
-        if not ends and names[at] in UPDATES:
+        if not ends and names[at] in UPDATE_OPS:
             run.append(at)
             continue
-        if not ends and names[at] in FREE:
+        if not ends and names[at] in VIEW_OPS:
             continue
-        if len(run) >= LEAST_RUN and not any(names[index] in ADAPTIVE for index in run):
+        if len(run) >= LEAST_UPDATE_RUN and not any(names[index] in ADAPTIVE_OPS for index in run):
             loop = UpdateLoop(rows[run], tuple(names[index] for index in run))
             if _in_place(loop) or _apart(evidence, loop):
                 loops.append(loop)
-        run = [at] if at < len(rows) and not inside[at] and names[at] in UPDATES else []
+        run = [at] if at < len(rows) and not inside[at] and names[at] in UPDATE_OPS else []
     return loops
 
 
 def _in_place(loop: UpdateLoop) -> bool:
-    return 2 * sum(name in IN_PLACE for name in loop.names) >= len(loop.names)
+    return 2 * sum(name in IN_PLACE_OPS for name in loop.names) >= len(loop.names)
 
 
 def _apart(evidence: Evidence, loop: UpdateLoop) -> bool:
@@ -82,7 +89,9 @@ def _outermost(evidence: Evidence) -> I8:
     parent = evidence.priced.links.op_parent
     begin = steps.begins[0] if steps.begins else steps.start
     aten = np.array([name.startswith("aten::") for name in events.names], dtype=bool)
-    wanted = (events.kind == Kind.OP) & aten[events.name] & (events.start_ns >= begin) & (events.start_ns < steps.stop)
+    wanted = (
+        (events.kind == EventKind.OP) & aten[events.name] & (events.start_ns >= begin) & (events.start_ns < steps.stop)
+    )
     wanted &= (parent < 0) | ~aten[events.name[np.maximum(parent, 0)]]
     wanted &= ~_engine(evidence)
     rows = np.flatnonzero(wanted)

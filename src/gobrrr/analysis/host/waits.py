@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.events.calls import Call, classify
+from gobrrr.analysis.events.calls import HostCall, classify
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.loops import find_loops
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 
-LOOP = 8
+LEAST_EXPERT_WAITS = 8
 """The least number of waits per step that make a loop over experts; a matmul lies between one wait and the next."""
 
-MOST_PRODUCTS = 4
+MOST_EXPERT_MATMULS = 4
 """The most matmuls of an expert: a gate, two products, and one for a shared part."""
 
 READING = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
@@ -23,7 +23,7 @@ SELECTING = ("nonzero", "masked_select")
 PUT_BACK = ("index_add_", "index_add", "index_put_", "index_copy_", "scatter_add_", "scatter_", "scatter_reduce_")
 """Operations that put an expert's result into the output."""
 
-CAUSES = (
+SYNCHRONIZING_OPS = (
     "item", "is_nonzero", "nonzero", "equal", "allclose", "masked_select", "_unique", "_unique2",
     "unique_consecutive", "unique_dim", "repeat_interleave", "bincount", "_local_scalar_dense",
 )  # fmt: skip
@@ -37,7 +37,7 @@ def waits_of(evidence: Evidence) -> I8:
     """
     events, links, steps = evidence.events, evidence.priced.links, evidence.recorded_steps
     call = classify(events.names)
-    waits = (events.kind == Kind.RUNTIME) & (call[events.name] == Call.WAIT)
+    waits = (events.kind == EventKind.RUNTIME) & (call[events.name] == HostCall.WAIT)
     pageable = np.array(["Device -> Pageable" in name for name in events.names], dtype=bool)
     copies = (links.launch >= 0) & pageable[events.name[links.device]]
     waits[links.launch[copies]] = True
@@ -65,13 +65,14 @@ def inner_waits(evidence: Evidence) -> I8:
 
 
 def cause_of(evidence: Evidence, wait: int) -> int | None:
-    """The operation that causes a wait: the outermost of `CAUSES` around it, else the outermost aten operation."""
+    """The operation that causes a wait: the outermost of `SYNCHRONIZING_OPS` around it, else the outermost aten
+    operation."""
     operation, is_cause = None, False
     for row in evidence.ancestors(wait):
         name = evidence.events.name_of(row)
         if not name.startswith("aten::"):
             continue
-        cause = name.removeprefix("aten::") in CAUSES
+        cause = name.removeprefix("aten::") in SYNCHRONIZING_OPS
         if cause or not is_cause:
             operation, is_cause = row, is_cause or cause
     return operation
@@ -89,14 +90,14 @@ def selecting(evidence: Evidence, waits: I8) -> I8:
 
 def expert_loop(evidence: Evidence, waits: I8) -> float | None:
     """Turns per step of a loop over experts: each selects its rows, multiplies them, and puts the result back; None if
-    there are fewer than `LOOP`.
+    there are fewer than `LEAST_EXPERT_WAITS`.
 
     A loop that reads numbers instead, or that multiplies as often as a whole model, decodes or searches: its turns need
     each other's results. Loops with this property in a live run are excluded as well.
     """
     events, links = evidence.events, evidence.priced.links
     waits = selecting(evidence, waits)
-    if len(waits) < LOOP:
+    if len(waits) < LEAST_EXPERT_WAITS:
         return None
     for loop in find_loops(evidence):
         if loop.depends == "yes":
@@ -106,7 +107,7 @@ def expert_loop(evidence: Evidence, waits: I8) -> float | None:
     matmuls = np.sort(events.start_ns[links.launch[launched]])
     products = np.diff(np.searchsorted(matmuls, np.sort(events.start_ns[waits])))
     looped = float((products > 0).sum()) / evidence.recorded_steps.count
-    if looped < LOOP or np.median(products[products > 0]) > MOST_PRODUCTS:
+    if looped < LEAST_EXPERT_WAITS or np.median(products[products > 0]) > MOST_EXPERT_MATMULS:
         return None
     return looped if _put_back(evidence) >= looped / 2 else None
 
@@ -115,7 +116,7 @@ def _put_back(evidence: Evidence) -> float:
     """Operations per step that put rows into a tensor."""
     events, steps = evidence.events, evidence.recorded_steps
     kinds = np.array([name.removeprefix("aten::") in PUT_BACK for name in events.names] or [False], dtype=bool)
-    start = events.start_ns[np.flatnonzero(kinds[events.name] & (events.kind == Kind.OP))]
+    start = events.start_ns[np.flatnonzero(kinds[events.name] & (events.kind == EventKind.OP))]
     return float(((start >= steps.start) & (start < steps.stop)).sum()) / steps.count
 
 

@@ -6,25 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.places.labels import PlaceSort
 from gobrrr.analysis.places.tree import ROOT
-from gobrrr.analysis.places.where import Where
+from gobrrr.analysis.places.where import PlaceTimes
 from gobrrr.analysis.replay.what_if import dropped, hosted, unwaited
 from gobrrr.model.events import ABSENT, I8
 from gobrrr.model.tree import HOST_KINDS
 
-MOST = 2
+MOST_REPLAYED_PLACES = 2
 """How many places are left out, each in a replay of its own: the place that holds the step, and the heaviest other.
 Chosen, not measured: it bounds the time."""
 
-HEAVY = 0.1
+LEAST_REPLAYED_SHARE = 0.1
 """The least share of the step of a place that is left out in a replay. Chosen, not measured."""
 
-SAME = 0.95
+PARENT_SHARE = 0.95
 """A place with at least this share of its parent's time replaces the parent. Chosen, not measured."""
 
 
-def gone_without(evidence: Evidence, where: Where, step: I8, wall_ns: float) -> dict[int, float]:
+def gone_without(evidence: Evidence, where: PlaceTimes, step: I8, wall_ns: float) -> dict[int, float]:
     """By node, how much shorter a step of `wall_ns` would be without each of the heaviest places. `step`: the time of
     each node, descendants included."""
     if not evidence.replayable or not step[ROOT]:
@@ -32,23 +32,23 @@ def gone_without(evidence: Evidence, where: Where, step: I8, wall_ns: float) -> 
     scale = wall_ns / evidence.wall_ns if evidence.wall_ns else 0.0
     candidates = dict.fromkeys([where.holding(step), *_heaviest(where, step)])
     candidates.pop(ROOT, None)
-    return {at: _gone(evidence, where, at) * float(scale) for at in list(candidates)[:MOST]}
+    return {at: _gone(evidence, where, at) * float(scale) for at in list(candidates)[:MOST_REPLAYED_PLACES]}
 
 
-def _heaviest(where: Where, step: I8) -> list[int]:
+def _heaviest(where: PlaceTimes, step: I8) -> list[int]:
     """The heaviest places without an inner place that has nearly all of their time."""
     sort = np.array([kind for kind, _ in where.tree.labels])[where.tree.label]
     largest = np.zeros(len(step), dtype=np.int64)
-    inner = np.flatnonzero((sort != Sort.KERNEL) & (where.tree.parent >= 0))
+    inner = np.flatnonzero((sort != PlaceSort.KERNEL) & (where.tree.parent >= 0))
     np.maximum.at(largest, where.tree.parent[inner], step[inner])
-    wanted = (step >= HEAVY * step[ROOT]) & (largest < SAME * step) & (sort != Sort.KERNEL)
+    wanted = (step >= LEAST_REPLAYED_SHARE * step[ROOT]) & (largest < PARENT_SHARE * step) & (sort != PlaceSort.KERNEL)
     wanted[ROOT] = False
     heavy = np.flatnonzero(wanted)
-    result: list[int] = heavy[np.argsort(-step[heavy], kind="stable")][:MOST].tolist()
+    result: list[int] = heavy[np.argsort(-step[heavy], kind="stable")][:MOST_REPLAYED_PLACES].tolist()
     return result
 
 
-def _gone(evidence: Evidence, where: Where, node: int) -> float:
+def _gone(evidence: Evidence, where: PlaceTimes, node: int) -> float:
     graph, events, links = evidence.graph, evidence.events, evidence.priced.links
     inside = _inside(where, node)
     rows = np.flatnonzero(inside[where.node_of] & np.isin(events.kind, [int(kind) for kind in HOST_KINDS]))
@@ -62,7 +62,7 @@ def _gone(evidence: Evidence, where: Where, node: int) -> float:
     return max(float(evidence.wall_ns - evidence.length(graph)), 0.0)
 
 
-def _inside(where: Where, node: int) -> NDArray[np.bool_]:
+def _inside(where: PlaceTimes, node: int) -> NDArray[np.bool_]:
     """Whether each node is this one or lies within it."""
     result = np.zeros(len(where.tree), dtype=bool)
     result[node] = True

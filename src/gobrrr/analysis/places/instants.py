@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gobrrr.analysis.budget.idle import CAUSES, LAUNCHING, ORDER, PYTHON, Gaps, HostTime
+from gobrrr.analysis.budget.idle import CAUSE_PRIORITY, IDLE_CAUSES, LAUNCHING, PYTHON_CAUSE, Gaps, HostTime
 from gobrrr.analysis.events.links import Links
 from gobrrr.model.events import ABSENT, F8, I8, EventTable
 from gobrrr.model.tree import HOST_KINDS
 
 
 @dataclass(frozen=True)
-class Idle:
+class IdlePieces:
     """Pieces of idle time. `gap`: the gap of the budget that it is part of; `row`: the host event (-1: none was
     recorded then); `ns`: its length, exact; `part`: ns by cause (a column per cause of `CAUSES`), which sum to `ns`
     over a piece, and to the budget's over the pieces of a gap.
@@ -79,7 +79,7 @@ class Track:
         return which[kept], opens[kept], closes[kept]
 
 
-def idle_pieces(events: EventTable, links: Links, gaps: Gaps, host: HostTime, parent: I8, main: int) -> Idle:
+def idle_pieces(events: EventTable, links: Links, gaps: Gaps, host: HostTime, parent: I8, main: int) -> IdlePieces:
     """The pieces of all gaps of a device. `parent`: the event around each row; `main`: the program's thread."""
     launch = _launch_of(links, gaps)
     call = np.maximum(launch, 0)
@@ -90,11 +90,11 @@ def idle_pieces(events: EventTable, links: Links, gaps: Gaps, host: HostTime, pa
         which, opens, closes, row, own = _elsewhere(events, parent, main, which, opens, closes, row, own)
     cause = _causes(host, own, opens)
     late = np.flatnonzero(gaps.stop > reach)
-    handed = np.full(len(late), CAUSES.index(LAUNCHING))
+    handed = np.full(len(late), IDLE_CAUSES.index(LAUNCHING))
     gap = np.concatenate([which, late])
     ns = np.concatenate([closes - opens, (gaps.stop - reach)[late]])
     rows = np.concatenate([row, launch[late]])
-    return Idle(gap, rows, ns, _settled(gap, np.concatenate([cause, handed]), ns, gaps))
+    return IdlePieces(gap, rows, ns, _settled(gap, np.concatenate([cause, handed]), ns, gaps))
 
 
 def _launch_of(links: Links, gaps: Gaps) -> I8:
@@ -143,14 +143,14 @@ def _elsewhere(
 
 def _causes(host: HostTime, thread: I8, when: I8) -> I8:
     """The cause of a thread's time at each instant, in the budget's order of causes."""
-    result = np.full(len(when), CAUSES.index(PYTHON), dtype=np.int64)
+    result = np.full(len(when), IDLE_CAUSES.index(PYTHON_CAUSE), dtype=np.int64)
     for axis in host.axes:
         on_axis = np.flatnonzero(np.isin(thread, axis.threads))
         at = axis.at(thread[on_axis], when[on_axis])
         open_ = np.ones(len(on_axis), dtype=bool)
-        for cause, taken in zip(ORDER, axis.taken[1:], strict=True):
+        for cause, taken in zip(CAUSE_PRIORITY, axis.taken[1:], strict=True):
             inside = open_ & (taken.until(at + 1) > taken.until(at))
-            result[on_axis[inside]] = CAUSES.index(cause)
+            result[on_axis[inside]] = IDLE_CAUSES.index(cause)
             open_ &= ~inside
     return result
 
@@ -161,7 +161,7 @@ def _settled(gap: I8, cause: I8, ns: I8, gaps: Gaps) -> F8:
     The budget judges a gap as a whole (the bubble after a wait, staging before a copy, a launch that is too long).
     Time that it moves from one cause to another is taken from all of the gap's pieces of that cause in proportion.
     """
-    causes = len(CAUSES)
+    causes = len(IDLE_CAUSES)
     seen = np.bincount(gap * causes + cause, weights=ns, minlength=len(gaps) * causes).astype(np.float64)
     seen = seen.reshape(len(gaps), causes)
     budget = gaps.ns.astype(np.float64)

@@ -9,13 +9,13 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.events.calls import Call, classify
-from gobrrr.analysis.findings.origins import NODE
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.analysis.events.calls import HostCall, classify
+from gobrrr.analysis.findings.origins import AUTOGRAD_NODE
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.frame_names import as_written
 from gobrrr.model.tree import STEP_MARK
 
-MODULE = "nn.Module: "
+MODULE_FRAME = "nn.Module: "
 """The frame of a module's call begins with this."""
 _ADDRESS = re.compile(r" of type object at 0x[0-9a-f]+| at 0x[0-9a-f]+")
 _NUMBERED = re.compile(r"_\d+$")
@@ -42,8 +42,8 @@ _OURS = "gobrrr/"
 """This package's frames around the program begin with this."""
 
 
-class Sort(IntEnum):
-    """What a host event is in the tree of places. The numbers are indices into `KINDS`."""
+class PlaceSort(IntEnum):
+    """What a host event is in the tree of places. The numbers are indices into `PLACE_KINDS`."""
 
     NONE = 0
     MODULE = 1
@@ -57,63 +57,63 @@ class Sort(IntEnum):
     INPUT = 9
 
 
-KINDS = ("program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "input")
-"""The name of each `Sort` in the diagnosis; `Sort.NONE` is the root."""
+PLACE_KINDS = ("program", "module", "function", "line", "call", "op", "annotation", "driver", "kernel", "input")
+"""The name of each `PlaceSort` in the diagnosis; `Sort.NONE` is the root."""
 
-KEPT_CALLS = (Call.WAIT, Call.ALLOCATE, Call.COMPILE)
+KEPT_CALLS = (HostCall.WAIT, HostCall.ALLOCATE, HostCall.COMPILE)
 """Driver calls that are places of their own. A launch or a copy is part of its operation."""
 
 
 def sorts(events: EventTable, parent: NDArray[np.int64], own: Callable[[str], bool]) -> NDArray[np.uint8]:
-    """The `Sort` of each row. `own`: whether a Python frame's name is of the program's own code."""
+    """The `PlaceSort` of each row. `own`: whether a Python frame's name is of the program's own code."""
     names = events.names
     python = np.array([_frame(name, own) for name in names] or [0], dtype=np.uint8)
     call = classify(names)
     driver = np.isin(call, KEPT_CALLS)
     silent = np.array([name.startswith(_SILENT) for name in names] or [False], dtype=bool)
-    node = np.array([name.startswith(NODE) for name in names] or [False], dtype=bool)
+    node = np.array([name.startswith(AUTOGRAD_NODE) for name in names] or [False], dtype=bool)
     name, kind = events.name, events.kind
     result = np.zeros(len(events), dtype=np.uint8)
-    frame = kind == Kind.PYTHON
+    frame = kind == EventKind.PYTHON
     result[frame] = python[name[frame]]
     # of a library's frames only those that the program calls itself are places
-    called = np.flatnonzero(result == Sort.CALL)
+    called = np.flatnonzero(result == PlaceSort.CALL)
     around = calling(events, parent)[called]
-    result[called[(around < 0) | (result[np.maximum(around, 0)] != Sort.FUNCTION)]] = Sort.NONE
-    result[(kind == Kind.OP) & ~node[name] & ~silent[name]] = Sort.OP
-    result[(kind == Kind.ANNOTATION) & ~silent[name]] = Sort.ANNOTATION
-    result[(kind == Kind.RUNTIME) & driver[name]] = Sort.DRIVER
+    result[called[(around < 0) | (result[np.maximum(around, 0)] != PlaceSort.FUNCTION)]] = PlaceSort.NONE
+    result[(kind == EventKind.OP) & ~node[name] & ~silent[name]] = PlaceSort.OP
+    result[(kind == EventKind.ANNOTATION) & ~silent[name]] = PlaceSort.ANNOTATION
+    result[(kind == EventKind.RUNTIME) & driver[name]] = PlaceSort.DRIVER
     return result
 
 
 def calling(events: EventTable, parent: NDArray[np.int64]) -> NDArray[np.int64]:
     """The nearest event around each row that is no annotation, because annotations call nothing; -1 for none."""
     around = parent.copy()
-    marks = events.kind == Kind.ANNOTATION
+    marks = events.kind == EventKind.ANNOTATION
     while len(rows := np.flatnonzero((around >= 0) & marks[np.maximum(around, 0)])):
         around[rows] = parent[around[rows]]
     return around
 
 
 def _frame(name: str, own: Callable[[str], bool]) -> int:
-    if name.startswith(MODULE):
-        return Sort.MODULE
+    if name.startswith(MODULE_FRAME):
+        return PlaceSort.MODULE
     if own(name):
-        return Sort.FUNCTION
+        return PlaceSort.FUNCTION
     passes = name.startswith(_OURS) or any(part in name for part in _MACHINERY) or _MODULES_CALL.search(name)
-    return Sort.NONE if passes else Sort.CALL
+    return PlaceSort.NONE if passes else PlaceSort.CALL
 
 
 def shown(name: str, sort: int) -> str:
     """The name of a place: without addresses, without the profiler's numbers of modules (the layers that one line calls
     are one place) and of steps, and with the compiler's renaming of functions undone."""
-    if sort == Sort.MODULE:
-        return _NUMBERED.sub("", name.removeprefix(MODULE))
-    if sort == Sort.ANNOTATION:
+    if sort == PlaceSort.MODULE:
+        return _NUMBERED.sub("", name.removeprefix(MODULE_FRAME))
+    if sort == PlaceSort.ANNOTATION:
         return _COUNTED.sub("", name) or name
-    if sort == Sort.CALL:
+    if sort == PlaceSort.CALL:
         return _ADDRESS.sub("", name)
-    if sort == Sort.FUNCTION:
+    if sort == PlaceSort.FUNCTION:
         return as_written(name)
     return name
 

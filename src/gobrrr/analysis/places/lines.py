@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.analysis.places.labels import MODULE, Sort, calling
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.analysis.places.labels import MODULE_FRAME, PlaceSort, calling
+from gobrrr.model.events import ABSENT, I8, EventKind, EventTable
 from gobrrr.model.recording import CallLine, OwnTime, Recording
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
@@ -22,7 +22,9 @@ _BUILT_IN = re.compile(r"<built-in (?:method|function) (?P<name>[^ >]+)")
 """The name of a built-in function in its frame's name."""
 
 
-def callers(events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Steps, seen: Recording) -> dict[int, str]:
+def callers(
+    events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: StepWindow, seen: Recording
+) -> dict[int, str]:
     """For rows that the program's own functions call: the line of the call, "path/file.py(28): function".
 
     The n-th call of a name from a function in a step is taken to be the n-th in the observed step. Where the numbers of
@@ -65,7 +67,7 @@ def parts(frame: str) -> tuple[str, str, str]:
 
 def called_name(name: str) -> str:
     """The bare name of a function, from its frame's name in the profile."""
-    if name.startswith(MODULE):
+    if name.startswith(MODULE_FRAME):
         return MODULE_CALL
     if match := _BUILT_IN.match(name):
         return match["name"]
@@ -73,12 +75,12 @@ def called_name(name: str) -> str:
 
 
 def _called(
-    events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: Steps
+    events: EventTable, parent: I8, sort: NDArray[np.uint8], steps: StepWindow
 ) -> dict[tuple[str, str, str, str, int], list[int]]:
     """Rows of frames that the program's own functions call, in order, by caller, callee and step."""
-    python = np.flatnonzero(events.kind == Kind.PYTHON)
+    python = np.flatnonzero(events.kind == EventKind.PYTHON)
     around = calling(events, parent)
-    rows = python[(around[python] >= 0) & (sort[np.maximum(around[python], 0)] == Sort.FUNCTION)]
+    rows = python[(around[python] >= 0) & (sort[np.maximum(around[python], 0)] == PlaceSort.FUNCTION)]
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     begins = np.array(steps.begins or (steps.start,), dtype=np.int64)
     step = np.searchsorted(begins, events.start_ns[rows], side="right") - 1
@@ -98,9 +100,9 @@ def of_operations(events: EventTable, sort: NDArray[np.uint8], above: I8, sites:
     itself, has the line of its first part.
     """
     sites = _of_the_whole(sort, above, sites)
-    rows = np.flatnonzero((sort == Sort.OP) & (sites >= 0))
+    rows = np.flatnonzero((sort == PlaceSort.OP) & (sites >= 0))
     around = above[rows]
-    outer = rows[(around == ABSENT) | (sort[np.maximum(around, 0)] == Sort.FUNCTION)]
+    outer = rows[(around == ABSENT) | (sort[np.maximum(around, 0)] == PlaceSort.FUNCTION)]
     lines = [place.user for place in seen.sites]
     names = {row: parts(events.name_of(row)) for row in np.unique(above[outer]).tolist() if row >= 0}
     sources = {}
@@ -113,9 +115,9 @@ def of_operations(events: EventTable, sort: NDArray[np.uint8], above: I8, sites:
 
 def _of_the_whole(sort: NDArray[np.uint8], above: I8, sites: I8) -> I8:
     """The sites; an outermost operation without a site has that of the first operation within it."""
-    inner = np.flatnonzero((sort == Sort.OP) & (sites >= 0))
+    inner = np.flatnonzero((sort == PlaceSort.OP) & (sites >= 0))
     top = inner.copy()
-    while len(at := np.flatnonzero((above[top] >= 0) & (sort[np.maximum(above[top], 0)] == Sort.OP))):
+    while len(at := np.flatnonzero((above[top] >= 0) & (sort[np.maximum(above[top], 0)] == PlaceSort.OP))):
         top[at] = above[top[at]]
     whole, first = np.unique(top, return_index=True)
     result = sites.copy()

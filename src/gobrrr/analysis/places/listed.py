@@ -7,25 +7,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.budget.idle import CAUSES
+from gobrrr.analysis.budget.idle import IDLE_CAUSES
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.places.gone import gone_without
-from gobrrr.analysis.places.labels import KINDS, Sort
+from gobrrr.analysis.places.labels import PLACE_KINDS, PlaceSort
 from gobrrr.analysis.places.tree import ROOT
-from gobrrr.analysis.places.where import Where
-from gobrrr.model.events import ABSENT, I8, Kind
+from gobrrr.analysis.places.where import PlaceTimes
+from gobrrr.model.events import ABSENT, I8, EventKind
 from gobrrr.model.places import PlaceNode
 
-SMALLEST = 0.001
+LEAST_LISTED_SHARE = 0.001
 """The least share of the step of a listed place; the time of a smaller place is its parent's own. Chosen, not measured.
 """
 
-PROGRAM = "the step"
+ROOT_NAME = "the step"
 """The name of the root."""
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedPlaces:
     """The places of a diagnosis. `id_of`: for each node of the whole tree, the listed place that is or encloses it.
 
     `held_by`: the id of the deepest place, kernels aside, with more than half of the step; without Python frames the
@@ -38,12 +38,12 @@ class Listed:
     id_of: I8
 
 
-def listed(evidence: Evidence, where: Where, wall_ns: float) -> Listed:
+def listed(evidence: Evidence, where: PlaceTimes, wall_ns: float) -> ListedPlaces:
     """List the places of a step that takes `wall_ns`."""
     step = where.total(where.own)
     held = where.holding(step)
     parent = where.tree.parent
-    kept = step >= SMALLEST * step[ROOT]
+    kept = step >= LEAST_LISTED_SHARE * step[ROOT]
     kept[ROOT] = True
     id_of = _ids(kept, parent)
     parts = _whole(_sums(where, id_of, int(kept.sum())), wall_ns)
@@ -58,27 +58,29 @@ def listed(evidence: Evidence, where: Where, wall_ns: float) -> Listed:
         sort, text = where.tree.labels[int(where.tree.label[at])]
         outer = int(around[number])
         calls = 1.0 if at == ROOT else float(where.calls[at]) / where.steps
-        source = text if sort in (Sort.LINE, Sort.FUNCTION) else nodes[outer].source if outer >= 0 else None
+        source = text if sort in (PlaceSort.LINE, PlaceSort.FUNCTION) else nodes[outer].source if outer >= 0 else None
         nodes.append(
             PlaceNode(
                 id=number,
                 parent=None if outer == ABSENT else outer,
-                kind="unknown" if sort == Sort.NONE and at != ROOT else KINDS[sort],  # type: ignore[arg-type]
-                name=PROGRAM if at == ROOT else code.get(text, text) if sort == Sort.LINE else text,
+                kind="unknown" if sort == PlaceSort.NONE and at != ROOT else PLACE_KINDS[sort],  # type: ignore[arg-type]
+                name=ROOT_NAME if at == ROOT else code.get(text, text) if sort == PlaceSort.LINE else text,
                 source=source,
-                calls=None if sort in (Sort.LINE, Sort.INPUT) else calls,
+                calls=None if sort in (PlaceSort.LINE, PlaceSort.INPUT) else calls,
                 step_ns=int(within[number, :-1].sum()),
                 own_ns=int(parts[number, :-1].sum()),
                 device_ns=int(within[number, 0]),
                 host_ns={
-                    cause: int(ns) for cause, ns in zip(CAUSES, within[number, 1:-1].tolist(), strict=True) if ns > 0
+                    cause: int(ns)
+                    for cause, ns in zip(IDLE_CAUSES, within[number, 1:-1].tolist(), strict=True)
+                    if ns > 0
                 },
                 backward_ns=int(within[number, -1]),
                 gone_ns=gone.get(at),
                 merged=int(merged[number]),
             )
         )
-    return Listed(nodes, int(id_of[held]), built_from(evidence), id_of)
+    return ListedPlaces(nodes, int(id_of[held]), built_from(evidence), id_of)
 
 
 def _ids(kept: NDArray[np.bool_], parent: I8) -> I8:
@@ -95,7 +97,7 @@ def _around(kept: NDArray[np.bool_], parent: I8, id_of: I8) -> I8:
     return np.where(outer >= 0, id_of[np.maximum(outer, 0)], ABSENT)
 
 
-def _sums(where: Where, id_of: I8, count: int) -> NDArray[np.float64]:
+def _sums(where: PlaceTimes, id_of: I8, count: int) -> NDArray[np.float64]:
     """The own time of each listed place: the device's, the host's by cause, and the backward pass's part of both."""
     columns = np.column_stack([where.device, where.host, where.backward])
     result = np.zeros((count, columns.shape[1]))
@@ -128,7 +130,7 @@ def built_from(evidence: Evidence) -> str:
     """Where the places are known from, in words."""
     if evidence.profile.seen is not None and evidence.profile.seen.lines:
         return "Python frames, with the line of each call"
-    if not len(evidence.events.of(Kind.PYTHON)):
+    if not len(evidence.events.of(EventKind.PYTHON)):
         return "operations alone: there are no Python frames"
     if evidence.profile.frames:
         return "Python frames: functions are known, the lines of their calls are not"

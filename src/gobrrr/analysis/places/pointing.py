@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.analysis.budget.idle import CAUSES
-from gobrrr.analysis.findings.claims import Claim
+from gobrrr.analysis.budget.idle import IDLE_CAUSES
+from gobrrr.analysis.findings.claims import TimeClaim
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.places.listed import Listed
-from gobrrr.analysis.places.where import MOST, Where
+from gobrrr.analysis.places.listed import ListedPlaces
+from gobrrr.analysis.places.where import HOLDING_SHARE, PlaceTimes
 from gobrrr.model.diagnosis import Finding
 from gobrrr.model.events import F8, I8
 
 
-def place_of(evidence: Evidence, where: Where, tree: Listed, finding: Finding, claim: Claim) -> int | None:
+def place_of(
+    evidence: Evidence, where: PlaceTimes, tree: ListedPlaces, finding: Finding, claim: TimeClaim
+) -> int | None:
     """The id of the finding's place: its line, else the deepest place with more than half of the claimed time, else its
     operation; None where it has none of these."""
     sources = {place.source for place in finding.where[:1] if place.source}
@@ -29,16 +31,16 @@ def place_of(evidence: Evidence, where: Where, tree: Listed, finding: Finding, c
     return max(ops, key=lambda node: node.step_ns).id if ops else None
 
 
-def _deepest(tree: Listed, own: F8) -> int:
+def _deepest(tree: ListedPlaces, own: F8) -> int:
     """The deepest place with more than half of the sum of `own`; a kernel counts to what launches it."""
     total = own.copy()
     for node in reversed(tree.nodes[1:]):
         assert node.parent is not None
         total[node.parent] += total[node.id]
-    return max(node.id for node in tree.nodes if node.kind != "kernel" and total[node.id] > MOST * total[0])
+    return max(node.id for node in tree.nodes if node.kind != "kernel" and total[node.id] > HOLDING_SHARE * total[0])
 
 
-def _weights(evidence: Evidence, where: Where, claim: Claim) -> F8:
+def _weights(evidence: Evidence, where: PlaceTimes, claim: TimeClaim) -> F8:
     """The claimed time at each node of the tree."""
     calls, gaps, links = evidence.calls, evidence.budget.gaps, evidence.priced.links
     result = np.zeros(len(where.tree))
@@ -51,12 +53,12 @@ def _weights(evidence: Evidence, where: Where, claim: Claim) -> F8:
     rate = np.divide(claimed, gaps.ns, out=np.zeros_like(claimed), where=gaps.ns > 0)
     if idle.any():
         _put(result, where, where.idle.row, (where.idle.part * rate[where.idle.gap]).sum(axis=1))
-    work = gap[~own & ~idle] - len(gaps) * len(CAUSES)
+    work = gap[~own & ~idle] - len(gaps) * len(IDLE_CAUSES)
     _put(result, where, np.where(links.op[work] >= 0, links.op[work], links.launch[work]), claim.ns[~own & ~idle])
     return result
 
 
-def _put(result: F8, where: Where, row: I8, ns: F8) -> None:
+def _put(result: F8, where: PlaceTimes, row: I8, ns: F8) -> None:
     """Add `ns` to the nodes of host events; where no event is known (-1), to none."""
     known = row >= 0
     np.add.at(result, where.node_of[row[known]], ns[known])

@@ -9,15 +9,15 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from gobrrr.analysis.budget.idle import CAUSES
+from gobrrr.analysis.budget.idle import IDLE_CAUSES
 from gobrrr.analysis.events.intervals import latest
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.pricing.price import WorkClass
 from gobrrr.model.diagnosis import ModuleRow, OpRow, Roof, Timeline
 from gobrrr.model.events import ABSENT
 from gobrrr.model.machine import Ceiling, Machine
 
-MOST_WORK = 20_000
+MOST_TIMELINE_WORK = 20_000
 """The most pieces of work in a timeline. Chosen, not measured: a page draws so many fluidly, and the file stays small.
 """
 
@@ -30,7 +30,7 @@ def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
     begin, end = events.start_ns[rows], events.end_ns[rows]
     inside = np.flatnonzero((events.device[rows] == evidence.budget.device) & (begin < stop) & (end > start))
     inside = inside[np.argsort(begin[inside], kind="stable")]
-    shown, left_out = inside[:MOST_WORK], max(len(inside) - MOST_WORK, 0)
+    shown, left_out = inside[:MOST_TIMELINE_WORK], max(len(inside) - MOST_TIMELINE_WORK, 0)
     low, high = np.clip(begin[shown], start, stop), np.clip(end[shown], start, stop)
     streams, stream = np.unique(events.stream[rows[shown]], return_inverse=True)
     gaps = evidence.budget.gaps
@@ -40,16 +40,16 @@ def timeline(evidence: Evidence, op_of_group: NDArray[np.int64]) -> Timeline:
         device=evidence.budget.device,
         length_ns=stop - start,
         streams=streams.tolist(),
-        kinds=[kind.name.lower() for kind in Class],
-        causes=list(CAUSES),
+        kinds=[kind.name.lower() for kind in WorkClass],
+        causes=list(IDLE_CAUSES),
         start_ns=(low - start).tolist(),
         duration_ns=(high - low).tolist(),
         stream=np.asarray(stream).reshape(-1).tolist(),
         op=op_of_group[priced.group[shown]].tolist(),
         kind=priced.kind[shown].tolist(),
-        gap_start_ns=(gap_low - start)[:MOST_WORK].tolist(),
-        gap_duration_ns=(gap_high - gap_low)[:MOST_WORK].tolist(),
-        gap_cause=gaps.ns[idle].argmax(axis=1)[:MOST_WORK].tolist(),
+        gap_start_ns=(gap_low - start)[:MOST_TIMELINE_WORK].tolist(),
+        gap_duration_ns=(gap_high - gap_low)[:MOST_TIMELINE_WORK].tolist(),
+        gap_cause=gaps.ns[idle].argmax(axis=1)[:MOST_TIMELINE_WORK].tolist(),
         left_out=left_out,
     )
 

@@ -7,22 +7,22 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.places.listed import Listed
-from gobrrr.analysis.places.timeline import MOST_WORK, typical_step
+from gobrrr.analysis.places.listed import ListedPlaces
+from gobrrr.analysis.places.timeline import MOST_TIMELINE_WORK, typical_step
 from gobrrr.analysis.places.tree import ROOT
-from gobrrr.analysis.places.where import Where
+from gobrrr.analysis.places.where import PlaceTimes
 from gobrrr.model.diagnosis import HostTrack, Timeline
 from gobrrr.model.events import ABSENT, I8
 from gobrrr.model.tree import HOST_KINDS, depths
 
 
-def with_host(line: Timeline, evidence: Evidence, where: Where, tree: Listed) -> Timeline:
+def with_host(line: Timeline, evidence: Evidence, where: PlaceTimes, tree: ListedPlaces) -> Timeline:
     """The timeline with the host's threads; of more than `MOST_WORK` entries the shortest are left out."""
     start, stop = typical_step(evidence)
     rows = _shown(evidence, where, tree, start, stop)
     events = evidence.replayed
     low, high = np.clip(events.start_ns[rows], start, stop), np.clip(events.end_ns[rows], start, stop)
-    longest = np.sort(np.argsort(low - high, kind="stable")[:MOST_WORK])
+    longest = np.sort(np.argsort(low - high, kind="stable")[:MOST_TIMELINE_WORK])
     left_out = len(rows) - len(longest)
     rows, low, high = rows[longest], low[longest], high[longest]
     depth = _depths(where.enclosing, rows)
@@ -44,7 +44,7 @@ def with_host(line: Timeline, evidence: Evidence, where: Where, tree: Listed) ->
     return replace(line, host=host, host_left_out=left_out)
 
 
-def _shown(evidence: Evidence, where: Where, tree: Listed, start: int, stop: int) -> I8:
+def _shown(evidence: Evidence, where: PlaceTimes, tree: ListedPlaces, start: int, stop: int) -> I8:
     """The host events of the step that enter a listed place."""
     events = evidence.replayed
     inside = (

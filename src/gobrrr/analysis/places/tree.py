@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.places.labels import Sort
+from gobrrr.analysis.places.labels import PlaceSort
 from gobrrr.model.events import ABSENT, I8
 from gobrrr.model.tree import depths
 
@@ -32,11 +32,11 @@ class Tree:
         return len(self.parent)
 
 
-class Planting:
+class TreeBuilder:
     """A tree under construction: it adds children of many parents at once."""
 
     def __init__(self, labels: list[tuple[int, str]]) -> None:
-        self.labels = [*labels, (int(Sort.NONE), "")]
+        self.labels = [*labels, (int(PlaceSort.NONE), "")]
         self.parents: list[I8] = [np.array([ABSENT])]
         self.kinds: list[I8] = [np.array([len(self.labels) - 1])]
         self.count = 1
@@ -82,10 +82,10 @@ _WIDTH = 1 << 31
 """More than there are labels: node * `_WIDTH` + label is unique."""
 
 
-def plant(parent: I8, label: I8, line: I8, labels: list[tuple[int, str]]) -> tuple[Planting, I8]:
+def plant(parent: I8, label: I8, line: I8, labels: list[tuple[int, str]]) -> tuple[TreeBuilder, I8]:
     """(the tree so far, the node of each row). `label`: of each row, -1 where it is no place; `line`: the label of the
     source line that calls the row, -1 where it is not known."""
-    planting = Planting(labels)
+    planting = TreeBuilder(labels)
     node = np.zeros(len(parent), dtype=np.int64)
     # the line of rows that are no place themselves: the places that they call are called from that line
     passed = np.full(len(parent), ABSENT, dtype=np.int64)

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.budget.idle import CAUSES, INPUT, host_time
+from gobrrr.analysis.budget.idle import IDLE_CAUSES, INPUT_CAUSE, host_time
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.findings.origins import NODE, forward_ops
-from gobrrr.analysis.places.instants import Idle, Track, idle_pieces
-from gobrrr.analysis.places.labels import Sort, same_labels, sorts
+from gobrrr.analysis.findings.origins import AUTOGRAD_NODE, forward_ops
+from gobrrr.analysis.places.instants import IdlePieces, Track, idle_pieces
+from gobrrr.analysis.places.labels import PlaceSort, same_labels, sorts
 from gobrrr.analysis.places.lines import callers, of_operations, own_times
-from gobrrr.analysis.places.tree import ROOT, Planting, Tree, plant
-from gobrrr.model.events import ABSENT, F8, I8, EventTable, Kind
+from gobrrr.analysis.places.tree import ROOT, Tree, TreeBuilder, plant
+from gobrrr.model.events import ABSENT, F8, I8, EventKind, EventTable
 from gobrrr.model.frame_names import is_users
 from gobrrr.model.recording import OwnTime
 from gobrrr.model.tree import HOST_KINDS, STEP_MARK, outermost, parents
 
-MOST = 0.5
+HOLDING_SHARE = 0.5
 """A place with more than this share of the step holds the step."""
 
-LEAD = 0.05
+LEADING_MARGIN = 0.05
 """An operation leads where its share of the step exceeds the next place's by at least this. Chosen, not measured."""
 
 LONG_NS = 100_000
@@ -30,18 +30,18 @@ LONG_NS = 100_000
 tests, whose programs have no Python of their own except the loop. The others are torch's (optimizers, gradient norms).
 """
 
-UNKNOWN = "launched before the recording"
+UNKNOWN_PLACE = "launched before the recording"
 """The name of the place of work whose launch was not recorded."""
 
 INPUT_PLACE = "the input"
 """The name of the place that prepares the input, where no function of the program around it is known."""
 
-_INPUT = CAUSES.index(INPUT)
+_INPUT = IDLE_CAUSES.index(INPUT_CAUSE)
 """The column of the cause `INPUT`."""
 
 
 @dataclass(frozen=True)
-class Where:
+class PlaceTimes:
     """The tree of one device's step. Times are ns over the whole window, exact.
 
     Of each node: `own`: the time that no child has; `device`: the device's busy part of it; `host`: the idle part, a
@@ -61,7 +61,7 @@ class Where:
     parent: I8
     enclosing: I8
     main: int
-    idle: Idle
+    idle: IdlePieces
     own_times: dict[str, OwnTime] = field(default_factory=dict)
 
     @property
@@ -72,12 +72,12 @@ class Where:
     def line_of(self, row: int) -> str | None:
         """The source line that calls a host event; None where only the function around it is known."""
         at, tree = int(self.node_of[row]), self.tree
-        if tree.labels[int(tree.label[at])][0] == Sort.FUNCTION:
+        if tree.labels[int(tree.label[at])][0] == PlaceSort.FUNCTION:
             at = int(tree.parent[at])  # for a function, the line that calls it
         while at > ROOT:
             sort, text = tree.labels[int(tree.label[at])]
-            if sort in (Sort.LINE, Sort.FUNCTION):
-                return text if sort == Sort.LINE else None
+            if sort in (PlaceSort.LINE, PlaceSort.FUNCTION):
+                return text if sort == PlaceSort.LINE else None
             at = int(tree.parent[at])
         return None
 
@@ -92,28 +92,31 @@ class Where:
         """The deepest node, kernels aside, with most of the step; where no function is known and no operation has most,
         the operation that leads. `step`: the time of each node, descendants included."""
         sort = np.array([kind for kind, _ in self.tree.labels])[self.tree.label]
-        big = np.flatnonzero((step > MOST * step[ROOT]) & (sort != Sort.KERNEL))
+        big = np.flatnonzero((step > HOLDING_SHARE * step[ROOT]) & (sort != PlaceSort.KERNEL))
         deepest = int(big[-1]) if len(big) else ROOT  # at most one child of a node has more than half
-        known = np.isin(sort, (Sort.FUNCTION, Sort.LINE)).any() or sort[deepest] not in (Sort.NONE, Sort.ANNOTATION)
+        known = np.isin(sort, (PlaceSort.FUNCTION, PlaceSort.LINE)).any() or sort[deepest] not in (
+            PlaceSort.NONE,
+            PlaceSort.ANNOTATION,
+        )
         return deepest if known else self._leading(deepest, sort, step)
 
     def _leading(self, node: int, sort: NDArray[np.int64], step: I8) -> int:
         """The operation within a node that leads the node's other parts; where none leads, the node."""
         inner = np.flatnonzero(self.tree.parent == node)
         inner = inner[np.argsort(-step[inner], kind="stable")]
-        if not len(inner) or sort[inner[0]] != Sort.OP:
+        if not len(inner) or sort[inner[0]] != PlaceSort.OP:
             return node
         next_ = max(int(self.own[node]), int(step[inner[1]]) if len(inner) > 1 else 0)
-        return int(inner[0]) if step[inner[0]] - next_ >= LEAD * step[ROOT] else node
+        return int(inner[0]) if step[inner[0]] - next_ >= LEADING_MARGIN * step[ROOT] else node
 
     @property
     def held_by_line(self) -> bool:
         """Whether a line of the program holds the step, and no place within it does."""
         node = self.holding(self.total(self.own))
-        return self.tree.labels[int(self.tree.label[node])][0] == Sort.LINE
+        return self.tree.labels[int(self.tree.label[node])][0] == PlaceSort.LINE
 
 
-def where_time_goes(evidence: Evidence) -> Where:
+def where_time_goes(evidence: Evidence) -> PlaceTimes:
     """Build the tree of places of a device's step, and assign each nanosecond to one of its nodes."""
     events, links = evidence.replayed, evidence.priced.links
     raw = evidence.host_parents  # a replay keeps the nesting
@@ -127,7 +130,7 @@ def where_time_goes(evidence: Evidence) -> Where:
     idle = idle_pieces(events, links, evidence.budget.gaps, host_time(events, links), parent, main)
     loads = _loads(evidence, parent, sort, idle)
     line[loads] = len(labels)
-    labels.append((int(Sort.INPUT), INPUT_PLACE))
+    labels.append((int(PlaceSort.INPUT), INPUT_PLACE))
     planting, node = plant(parent, label, line, labels)
     busy = evidence.budget.own_ns
     launched = _launched_at(evidence, node)
@@ -139,9 +142,9 @@ def where_time_goes(evidence: Evidence) -> Where:
     behind = (op >= 0) & (forward[np.maximum(op, 0)] >= 0)
     waiting = (idle.row >= 0) & (forward[np.maximum(idle.row, 0)] >= 0)
     device = _summed(len(tree), worked, busy)
-    host = np.zeros((len(tree), len(CAUSES)))
+    host = np.zeros((len(tree), len(IDLE_CAUSES)))
     np.add.at(host, idled, idle.part)
-    return Where(
+    return PlaceTimes(
         tree=tree,
         own=device + _summed(len(tree), idled, idle.ns),
         device=device,
@@ -158,38 +161,47 @@ def where_time_goes(evidence: Evidence) -> Where:
     )
 
 
-def _loads(evidence: Evidence, parent: I8, sort: NDArray[np.uint8], idle: Idle) -> I8:
+def _loads(evidence: Evidence, parent: I8, sort: NDArray[np.uint8], idle: IdlePieces) -> I8:
     """The outermost places that prepare the input: the device waits for input during most of their time."""
-    top = outermost(parent, sort != Sort.NONE)
+    top = outermost(parent, sort != PlaceSort.NONE)
     known = np.flatnonzero((idle.row >= 0) & (top[np.maximum(idle.row, 0)] >= 0))
     at = top[idle.row[known]]
     op, work = evidence.priced.links.op[evidence.budget.work], evidence.budget.own_ns
     worked = (op >= 0) & (top[np.maximum(op, 0)] >= 0)
     spent = _summed(len(parent), at, idle.ns[known]) + _summed(len(parent), top[op[worked]], work[worked])
     fed = np.bincount(at, weights=idle.part[known, _INPUT], minlength=len(parent))
-    return np.flatnonzero(np.isin(sort, (Sort.OP, Sort.ANNOTATION)) & (fed > MOST * spent))
+    return np.flatnonzero(np.isin(sort, (PlaceSort.OP, PlaceSort.ANNOTATION)) & (fed > HOLDING_SHARE * spent))
 
 
-def _idled(planting: Planting, node: I8, idle: Idle) -> I8:
+def _idled(planting: TreeBuilder, node: I8, idle: IdlePieces) -> I8:
     """The node of each piece of idle time. Waiting for input outside of every place belongs to the input's place."""
     idled = np.where(idle.row >= 0, node[np.maximum(idle.row, 0)], ROOT)
-    waits = np.flatnonzero((idled == ROOT) & (idle.part[:, _INPUT] > MOST * idle.ns))
+    waits = np.flatnonzero((idled == ROOT) & (idle.part[:, _INPUT] > HOLDING_SHARE * idle.ns))
     if len(waits):
-        idled[waits] = planting.children(idled[waits], np.repeat(planting.label(Sort.INPUT, [INPUT_PLACE]), len(waits)))
+        idled[waits] = planting.children(
+            idled[waits], np.repeat(planting.label(PlaceSort.INPUT, [INPUT_PLACE]), len(waits))
+        )
     return idled
 
 
 def _own_lines(
-    planting: Planting, events: EventTable, sort: NDArray[np.uint8], idle: Idle, idled: I8, own: dict[str, OwnTime]
+    planting: TreeBuilder,
+    events: EventTable,
+    sort: NDArray[np.uint8],
+    idle: IdlePieces,
+    idled: I8,
+    own: dict[str, OwnTime],
 ) -> I8:
     """The nodes of idle time; long stretches of a function's own time are moved to the line with most of it."""
     lines = [time.source if (time := own.get(name)) is not None else None for name in events.names]
     known = np.array([line is not None for line in lines] or [False], dtype=bool)
     row = np.maximum(idle.row, 0)
-    at = np.flatnonzero((idle.row >= 0) & (sort[row] == Sort.FUNCTION) & known[events.name[row]] & (idle.ns >= LONG_NS))
+    at = np.flatnonzero(
+        (idle.row >= 0) & (sort[row] == PlaceSort.FUNCTION) & known[events.name[row]] & (idle.ns >= LONG_NS)
+    )
     if len(at):
         texts = [lines[name] or "" for name in events.name[row[at]].tolist()]
-        idled[at] = planting.children(idled[at], planting.label(Sort.LINE, texts))
+        idled[at] = planting.children(idled[at], planting.label(PlaceSort.LINE, texts))
     return idled
 
 
@@ -210,10 +222,10 @@ def _main_thread(events: EventTable) -> int:
     """The thread of the program's loop: that of the marked steps, else of most frames, else of most operations."""
     marks = np.array([name.startswith(STEP_MARK) for name in events.names] or [False], dtype=bool)
     for rows in (
-        np.flatnonzero(marks[events.name] & (events.kind == Kind.ANNOTATION)),
-        events.of(Kind.PYTHON),
-        events.of(Kind.OP),
-        events.of(Kind.RUNTIME),
+        np.flatnonzero(marks[events.name] & (events.kind == EventKind.ANNOTATION)),
+        events.of(EventKind.PYTHON),
+        events.of(EventKind.OP),
+        events.of(EventKind.RUNTIME),
     ):
         if len(rows):
             return int(np.bincount(events.thread[rows]).argmax())
@@ -224,8 +236,8 @@ def _joined(events: EventTable, parent: I8, forward: I8, main: int) -> I8:
     """The event around each row, across threads: a node of the backward pass belongs to its forward operation, and an
     event of another thread to where the program's thread is at that time."""
     result = parent.copy()
-    is_node = np.array([name.startswith(NODE) for name in events.names] or [False], dtype=bool)
-    node = is_node[events.name] & (events.kind == Kind.OP)
+    is_node = np.array([name.startswith(AUTOGRAD_NODE) for name in events.names] or [False], dtype=bool)
+    node = is_node[events.name] & (events.kind == EventKind.OP)
     outer = np.flatnonzero(node & (outermost(parent, node) == np.arange(len(parent))))
     result[outer] = np.where(forward[outer] >= 0, forward[outer], parent[outer])
     if main != ABSENT:
@@ -247,13 +259,13 @@ def _lines(
     texts = list(dict.fromkeys(sources.values()))
     place = {text: len(labels) + at for at, text in enumerate(texts)}
     line[list(sources)] = [place[text] for text in sources.values()]
-    return line, [*labels, *((int(Sort.LINE), text) for text in texts)]
+    return line, [*labels, *((int(PlaceSort.LINE), text) for text in texts)]
 
 
 def _above(parent: I8, sort: NDArray[np.uint8]) -> I8:
     """The nearest place around each row that is no annotation; -1 for none."""
     above = parent.copy()
-    passed = (sort == Sort.NONE) | (sort == Sort.ANNOTATION)
+    passed = (sort == PlaceSort.NONE) | (sort == PlaceSort.ANNOTATION)
     while len(rows := np.flatnonzero((above >= 0) & passed[np.maximum(above, 0)])):
         above[rows] = above[above[rows]]
     return above
@@ -267,7 +279,7 @@ def _launched_at(evidence: Evidence, node: I8) -> I8:
     return np.where(row >= 0, node[np.maximum(row, 0)], ABSENT)
 
 
-def _kernels(evidence: Evidence, planting: Planting, launched: I8) -> I8:
+def _kernels(evidence: Evidence, planting: TreeBuilder, launched: I8) -> I8:
     """The node of each piece of work: its kernel, below the launching node; on a CPU the operation itself."""
     if not evidence.device.asynchronous:
         return np.where(launched >= 0, launched, ROOT)
@@ -275,7 +287,7 @@ def _kernels(evidence: Evidence, planting: Planting, launched: I8) -> I8:
     at = launched.copy()
     lost = at < 0
     if lost.any():
-        at[lost] = planting.children(np.array([ROOT]), planting.label(Sort.NONE, [UNKNOWN]))[0]
+        at[lost] = planting.children(np.array([ROOT]), planting.label(PlaceSort.NONE, [UNKNOWN_PLACE]))[0]
     names, which = np.unique(events.name[rows], return_inverse=True)
-    label = planting.label(Sort.KERNEL, [events.names[name] for name in names.tolist()])
+    label = planting.label(PlaceSort.KERNEL, [events.names[name] for name in names.tolist()])
     return planting.children(at, label[np.asarray(which).reshape(-1)]) if len(rows) else at

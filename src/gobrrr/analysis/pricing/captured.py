@@ -14,21 +14,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.events.steps import Steps
-from gobrrr.analysis.pricing.price import Group, Priced
+from gobrrr.analysis.events.steps import StepWindow
+from gobrrr.analysis.pricing.price import CallGroup, Priced
 from gobrrr.analysis.pricing.roofline import Floor, floor
-from gobrrr.analysis.pricing.tally import FREE, grouped
+from gobrrr.analysis.pricing.tally import FREE_COUNTS, grouped
 from gobrrr.model.events import I8, EventTable, Mask
 from gobrrr.model.machine import Machine
 from gobrrr.model.recording import Recording
-from gobrrr.model.work import UNKNOWN, OpCall, Work
+from gobrrr.model.work import UNKNOWN_WORK, OpCall, Work
 
 REPLAY = "CUDA graph replay"
 """The name of a whole graph in the table of calls."""
 
 
 def with_captured(
-    priced: Priced, events: EventTable, steps: Steps, seen: Recording | None, machine: Machine | None
+    priced: Priced, events: EventTable, steps: StepWindow, seen: Recording | None, machine: Machine | None
 ) -> Priced:
     """`priced`, with floors for the kernels of replayed graphs; unchanged where no capture was observed completely."""
     calls = [call for call in seen.calls if call.replayed and call.place == "device"] if seen is not None else []
@@ -37,7 +37,7 @@ def with_captured(
         return priced
     groups, of_call = grouped(calls)
     groups = [replace(group, floor=floor(group.work, machine)) for group in groups]
-    real = np.array([group.work.count not in FREE for group in groups], dtype=bool)
+    real = np.array([group.work.count not in FREE_COUNTS for group in groups], dtype=bool)
     of_call = of_call[real[of_call]]
     start = events.start_ns[priced.links.device[rows]]
     inside = (start >= steps.start) & (start < steps.stop)
@@ -46,14 +46,14 @@ def with_captured(
     return _as_one(priced, events, rows, inside, groups, of_call, steps.count)
 
 
-def _one_by_one(priced: Priced, events: EventTable, rows: I8, groups: list[Group], which: I8) -> Priced:
+def _one_by_one(priced: Priced, events: EventTable, rows: I8, groups: list[CallGroup], which: I8) -> Priced:
     order = rows[np.argsort(events.start_ns[priced.links.device[rows]], kind="stable")]
     floors = np.array([group.floor.ns if group.floor else np.nan for group in groups])
     return _put(priced, order, groups, which, floors[which])
 
 
 def _as_one(
-    priced: Priced, events: EventTable, rows: I8, inside: Mask, groups: list[Group], of_call: I8, steps: int
+    priced: Priced, events: EventTable, rows: I8, inside: Mask, groups: list[CallGroup], of_call: I8, steps: int
 ) -> Priced:
     """Price all kernels as one group; without a floor where an operation's is not known."""
     works = [groups[group].work for group in of_call.tolist()]
@@ -71,7 +71,7 @@ def _as_one(
             least_ns=sum(floor_.least_ns for floor_ in known),
             at_most=any(floor_.at_most for floor_ in known),
         )
-    group = Group(OpCall(name=REPLAY), _sum(works), whole)
+    group = CallGroup(OpCall(name=REPLAY), _sum(works), whole)
     duration = events.duration_ns[priced.links.device[rows]].astype(np.float64)
     total = float(duration[inside].sum())
     share = duration / total if total else np.zeros(len(rows))
@@ -83,7 +83,7 @@ def _sum(works: list[Work]) -> Work:
     """The sum of the works; unknown where one of them is. `family` stays empty: a graph has no family."""
     note = "by what was dispatched in the capture"
     if not all(work.known for work in works):
-        return msgspec.structs.replace(UNKNOWN, note=note)
+        return msgspec.structs.replace(UNKNOWN_WORK, note=note)
     dtypes = {work.matrix_dtype for work in works if work.matrix_flop}
     return Work(
         count="exact" if all(work.count == "exact" for work in works) else "bounded",
@@ -97,7 +97,7 @@ def _sum(works: list[Work]) -> Work:
     )
 
 
-def _put(priced: Priced, rows: I8, groups: list[Group], which: I8, ns: NDArray[np.float64]) -> Priced:
+def _put(priced: Priced, rows: I8, groups: list[CallGroup], which: I8, ns: NDArray[np.float64]) -> Priced:
     group, floors = priced.group.copy(), priced.floor_ns.copy()
     group[rows] = which + len(priced.groups)
     floors[rows] = ns

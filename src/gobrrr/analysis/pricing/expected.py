@@ -13,13 +13,13 @@ import msgspec
 
 from gobrrr.analysis.pricing.price import crossing
 from gobrrr.analysis.pricing.roofline import floor, matrix_peak, vector_type
-from gobrrr.analysis.pricing.tally import FREE
+from gobrrr.analysis.pricing.tally import FREE_COUNTS
 from gobrrr.analysis.pricing.tiles import padded_flop
 from gobrrr.cost import price
-from gobrrr.hardware.efficiency import Efficiency, Kind, Share, canonical
+from gobrrr.hardware.efficiency import Efficiency, Share, ShareKey, canonical
 from gobrrr.hardware.variants import copied, hidden_copy, repeats, variant
 from gobrrr.model.machine import Ceiling, Machine
-from gobrrr.model.work import ITEM_BYTES, OpCall, Tensor, Work
+from gobrrr.model.work import DTYPE_BYTES, OpCall, Tensor, Work
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Expected:
     guessed: bool = False
 
 
-NOTHING = Expected(0.0, 0, 0.0, "")
+NO_WORK_TIME = Expected(0.0, 0, 0.0, "")
 """The time of a call without device work."""
 
 COPY_NS = 7_658.0
@@ -48,7 +48,7 @@ COPY_SPREAD = 0.5
 Chosen, not measured."""
 
 
-class Parts(NamedTuple):
+class TimeParts(NamedTuple):
     """The parts of a call's time at full ceilings: ns of matrix work in whole tiles, of vector work, and of bytes.
 
     `inside`: 1 where the bytes fit half of the last-level cache, 0 where they do not fit the whole cache. `repeats`:
@@ -70,8 +70,8 @@ class Parts(NamedTuple):
 
 def expect(call: OpCall, work: Work, machine: Machine, table: Efficiency) -> Expected:
     """The time of `call` on `machine`. `work`: the result of `price`."""
-    if work.count in FREE:
-        return NOTHING
+    if work.count in FREE_COUNTS:
+        return NO_WORK_TIME
     guessed = not work.known or work.bytes is None
     key, share = table.share(kind_of(call, work))
     plain, beside = _apart(call, work)
@@ -139,7 +139,7 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
-def parts_of(call: OpCall, work: Work, machine: Machine, table: Efficiency | None = None) -> Parts:
+def parts_of(call: OpCall, work: Work, machine: Machine, table: Efficiency | None = None) -> TimeParts:
     """The parts of a call's time. A measured ceiling is converted to the datasheet's by the table's ratio of both."""
     matrix = vector = 0.0
     if work.matrix_flop:
@@ -154,14 +154,14 @@ def parts_of(call: OpCall, work: Work, machine: Machine, table: Efficiency | Non
     bytes_ = (work.bytes or 0.0) if known else _touched(call)
     ceiling = machine.memory_bytes_per_s
     memory = bytes_ / _datasheet(ceiling, table, "memory") * 1e9 if ceiling is not None else 0.0
-    return Parts(matrix, vector, memory, _inside(bytes_, machine), repeats(canonical(call.name), call))
+    return TimeParts(matrix, vector, memory, _inside(bytes_, machine), repeats(canonical(call.name), call))
 
 
-def kind_of(call: OpCall, work: Work) -> Kind:
+def kind_of(call: OpCall, work: Work) -> ShareKey:
     """The key of a call's stored share."""
     op = canonical(call.name)
     dtype = work.matrix_dtype or (copied(call) if op == "copy" else "") or _dtype(call)
-    return Kind(op, variant(op, work.family, call), work.family, dtype)
+    return ShareKey(op, variant(op, work.family, call), work.family, dtype)
 
 
 def _datasheet(ceiling: Ceiling, table: Efficiency | None, key: str) -> float:
@@ -186,7 +186,7 @@ def _touched(call: OpCall) -> float:
 
 
 def _bytes(tensor: Tensor) -> float:
-    return math.prod(tensor.shape) * ITEM_BYTES.get(tensor.dtype, 4)
+    return math.prod(tensor.shape) * DTYPE_BYTES.get(tensor.dtype, 4)
 
 
 def _dtype(call: OpCall) -> str:

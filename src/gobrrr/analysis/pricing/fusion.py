@@ -15,17 +15,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.model.events import I8
-from gobrrr.model.work import ITEM_BYTES, OpCall, Tensor
+from gobrrr.model.work import DTYPE_BYTES, OpCall, Tensor
 
 Passed = Callable[[tuple[int, int]], float]
 """From (left group, right group) to the bytes that the right one reads of the left one's output."""
 
-HEADS = ("matmul", "convolution")
+CONTRACTION_FAMILIES = ("matmul", "convolution")
 """Families of contractions whose epilogue can include the next pointwise call."""
 
-COMPILED = "inductor"
+COMPILED_FAMILY = "inductor"
 """The family of compiled kernels: the compiler has already fused them as far as it pays."""
 
 
@@ -71,7 +71,7 @@ class Fusion:
         return whole + sum(chain.spared_low if kept else chain.spared_high for chain in own if chain is not None)
 
 
-def find_chains(groups: tuple[Group, ...], group: I8, stream: I8, step: I8) -> Fusion:
+def find_chains(groups: tuple[CallGroup, ...], group: I8, stream: I8, step: I8) -> Fusion:
     """The chains in a sequence of calls in device order: the `group`, `stream` and `step` of each."""
     passed_bytes = _links(groups)
     chains: list[Chain] = []
@@ -91,7 +91,7 @@ def find_chains(groups: tuple[Group, ...], group: I8, stream: I8, step: I8) -> F
     return Fusion(tuple(chains))
 
 
-def beside(group: Group) -> bool:
+def beside(group: CallGroup) -> bool:
     """Whether a CPU only converts a Python number to an operand (0-dim tensors): a part of the next operation."""
     arguments = group.call.tensors
     kernels = group.call.kernels
@@ -100,14 +100,14 @@ def beside(group: Group) -> bool:
     )
 
 
-def _can_open(group: Group) -> bool:
-    return group.work.known and (group.work.fusible or group.work.family in HEADS)
+def _can_open(group: CallGroup) -> bool:
+    return group.work.known and (group.work.fusible or group.work.family in CONTRACTION_FAMILIES)
 
 
 def _close(
     chains: list[Chain],
     current: list[int],
-    groups: tuple[Group, ...],
+    groups: tuple[CallGroup, ...],
     group: I8,
     passed_bytes: Passed,
     behind: int = -1,
@@ -115,14 +115,14 @@ def _close(
     """Add the current calls to the chains, if there are at least two. `behind`: the call after them, -1 for none."""
     if len(current) < 2:
         return
-    head = groups[int(group[current[0]])].work.family in HEADS
+    head = groups[int(group[current[0]])].work.family in CONTRACTION_FAMILIES
     handed = [passed_bytes((int(group[left]), int(group[right]))) for left, right in pairwise(current)]
     spared = float(sum(handed))
     tail = _read_by_product(current, groups, group, behind) if head else 0.0
     chains.append(Chain(tuple(current), spared, 2 * spared, head, handed[0] if head else 0.0, tail))
 
 
-def _read_by_product(current: list[int], groups: tuple[Group, ...], group: I8, behind: int) -> float:
+def _read_by_product(current: list[int], groups: tuple[CallGroup, ...], group: I8, behind: int) -> float:
     """Bytes that the product after a chain with a softmax reads of the chain's result; else 0."""
     if behind < 0 or not any(groups[int(group[call])].work.family == "softmax" for call in current):
         return 0.0
@@ -131,17 +131,17 @@ def _read_by_product(current: list[int], groups: tuple[Group, ...], group: I8, b
     if product.work.family != "matmul" or shape is None or len(shape) < 2:
         return 0.0
     sizes = {math.prod(tensor.shape) for tensor in product.call.tensors if tensor.shape[-1:] == shape[-1:]}
-    return float(math.prod(shape) * ITEM_BYTES.get(dtype or "", 0)) if math.prod(shape) in sizes else 0.0
+    return float(math.prod(shape) * DTYPE_BYTES.get(dtype or "", 0)) if math.prod(shape) in sizes else 0.0
 
 
-def _links(groups: tuple[Group, ...]) -> Passed:
+def _links(groups: tuple[CallGroup, ...]) -> Passed:
     @cache
     def passed(pair: tuple[int, int]) -> float:
         """Bytes that the right call reads of the left call's output; 0 if it reads none."""
         left, right = groups[pair[0]], groups[pair[1]]
         if not right.work.fusible or not right.work.known or not _can_open(left):
             return 0.0
-        if COMPILED in (left.work.family, right.work.family):
+        if COMPILED_FAMILY in (left.work.family, right.work.family):
             return 0.0
         shape, dtype = output_of(left.call, left.work.family)
         if shape is None or not shape:
@@ -149,7 +149,7 @@ def _links(groups: tuple[Group, ...]) -> Passed:
         if not any(tensor.shape == shape for tensor in right.call.tensors):
             return 0.0
         written = left.work.bytes_written or 0.0
-        size = math.prod(shape) * ITEM_BYTES.get(dtype or "", 0)
+        size = math.prod(shape) * DTYPE_BYTES.get(dtype or "", 0)
         return min(written, size) if size else written
 
     return passed
@@ -164,7 +164,7 @@ def output_of(call: OpCall, family: str) -> tuple[tuple[int, ...] | None, str | 
     """(shape, dtype) of the main output, where the arguments determine it; else (None, None)."""
     if not call.tensors:
         return None, None
-    if family in HEADS:
+    if family in CONTRACTION_FAMILIES:
         return _contraction_output(call, call.tensors)
     shape = _broadcast([tensor.shape for tensor in call.tensors])
     return (shape, call.tensors[0].dtype) if shape is not None else (None, None)

@@ -18,19 +18,19 @@ from gobrrr.analysis.events.links import Links
 from gobrrr.analysis.pricing.recorded import Recorded
 from gobrrr.analysis.pricing.roofline import Floor, floor
 from gobrrr.cost import contraction_flop, dtype_name, parse_inputs, price
-from gobrrr.cost.parse import MOST_ELEMENTS, parse_outputs
+from gobrrr.cost.parse import LARGEST_TENSOR_ELEMENTS, parse_outputs
 from gobrrr.cost.shapes import write_bytes
-from gobrrr.model.events import ABSENT, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, I8, EventKind, EventTable
 from gobrrr.model.machine import Machine
 from gobrrr.model.recording import Recording
 from gobrrr.model.tree import sums_below
-from gobrrr.model.work import UNKNOWN, Collective, OpCall, Tensor, Work
+from gobrrr.model.work import UNKNOWN_WORK, Collective, OpCall, Tensor, Work
 
 MOST_CLIMBS = 3
 """How many operations outwards a rule is looked for. Chosen, not measured."""
 
 
-class Class(IntEnum):
+class WorkClass(IntEnum):
     """What a piece of device work is. Where several run at once, the budget counts an instant to the first."""
 
     COMPUTE = 0
@@ -39,7 +39,7 @@ class Class(IntEnum):
 
 
 @dataclass(frozen=True)
-class Group:
+class CallGroup:
     """Equal calls, represented by `call`."""
 
     call: OpCall
@@ -52,11 +52,11 @@ class Priced:
     """Device work with its owners and floors; all arrays are parallel to `links.device`.
 
     `group`: index into `groups`. `instance`: the call's number in the trace; -1 for work without an owner. `floor_ns`:
-    the work's share of its call's floor, NaN if not priced. `kind`: `Class`.
+    the work's share of its call's floor, NaN if not priced. `kind`: `WorkClass`.
     """
 
     links: Links
-    groups: tuple[Group, ...]
+    groups: tuple[CallGroup, ...]
     group: NDArray[np.int64]
     instance: NDArray[np.int64]
     floor_ns: NDArray[np.float64]
@@ -79,7 +79,7 @@ def price_all(events: EventTable, links: Links, machine: Machine | None, seen: R
     for index in first:
         members = order[starts[index] : stops[index]]
         call, work = _best(events, links, int(owner[index]), members, subtree, recorded)
-        groups.append(Group(call, work, floor(work, machine)))
+        groups.append(CallGroup(call, work, floor(work, machine)))
     of_instance = np.repeat(np.arange(len(starts)), stops - starts)
     group = np.empty(len(order), dtype=np.int64)
     instance = np.empty(len(order), dtype=np.int64)
@@ -94,10 +94,10 @@ def _classes(events: EventTable, links: Links) -> NDArray[np.uint8]:
     name, kind = events.name[device], events.kind[device]
     talks = communicates(events.names)
     across = np.array([_leaves_device(text) for text in events.names], dtype=bool)
-    result = np.full(len(device), Class.COMPUTE, dtype=np.uint8)
+    result = np.full(len(device), WorkClass.COMPUTE, dtype=np.uint8)
     if len(device):
-        result[(kind == Kind.KERNEL) & talks[name]] = Class.COMMUNICATION
-        result[(kind == Kind.MEMCPY) & across[name]] = Class.TRANSFER
+        result[(kind == EventKind.KERNEL) & talks[name]] = WorkClass.COMMUNICATION
+        result[(kind == EventKind.MEMCPY) & across[name]] = WorkClass.TRANSFER
     return result
 
 
@@ -176,7 +176,7 @@ def _unowned(call: OpCall, in_graph: bool) -> Work:
     if call.copied_bytes is not None and all(name.startswith(("Mem", "dma")) for name in call.kernels):
         return price(msgspec.structs.replace(call, name=call.kernels[0]))
     why = "replayed from a graph: the trace holds no arguments" if in_graph else "no operation in the trace owns it"
-    return msgspec.structs.replace(UNKNOWN, note=why)
+    return msgspec.structs.replace(UNKNOWN_WORK, note=why)
 
 
 def crossing(call: OpCall, direction: str) -> Work:
@@ -240,7 +240,7 @@ def _raw(events: EventTable, index: np.int32) -> bytes | None:
 
 def _copied(events: EventTable, rows: I8) -> int | None:
     """Recorded bytes of the copies and sets among `rows`; None if there is none, or one has no record."""
-    moves = rows[np.isin(events.kind[rows], (Kind.MEMCPY, Kind.MEMSET))]
+    moves = rows[np.isin(events.kind[rows], (EventKind.MEMCPY, EventKind.MEMSET))]
     if not len(moves) or (events.bytes[moves] < 0).any():
         return None
     return int(events.bytes[moves].sum())
@@ -248,7 +248,7 @@ def _copied(events: EventTable, rows: I8) -> int | None:
 
 def _blocks(events: EventTable, rows: I8) -> int | None:
     """Recorded thread blocks of the kernels among `rows`; None if one has no record."""
-    kernels = events.blocks[rows[events.kind[rows] == Kind.KERNEL]]
+    kernels = events.blocks[rows[events.kind[rows] == EventKind.KERNEL]]
     return int(kernels.sum()) if len(kernels) and (kernels >= 0).all() else None
 
 
@@ -275,7 +275,7 @@ def _collective(fields: dict[str, Any]) -> Collective | None:
 
     def number(key: str) -> int | None:
         value = fields.get(key)
-        return value if isinstance(value, int) and 0 <= value <= MOST_ELEMENTS else None
+        return value if isinstance(value, int) and 0 <= value <= LARGEST_TENSOR_ELEMENTS else None
 
     dtype = fields.get("dtype")
     return Collective(
@@ -288,7 +288,7 @@ def _collective(fields: dict[str, Any]) -> Collective | None:
 
 
 def _shared_floors(
-    events: EventTable, links: Links, groups: list[Group], order: I8, starts: I8, group: I8
+    events: EventTable, links: Links, groups: list[CallGroup], order: I8, starts: I8, group: I8
 ) -> NDArray[np.float64]:
     """Each call's floor, divided among its kernels in proportion to their durations."""
     result = np.full(len(order), np.nan)

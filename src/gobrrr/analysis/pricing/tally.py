@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from gobrrr import cost, units
 from gobrrr.analysis.pricing.fusion import Fusion, find_chains
-from gobrrr.analysis.pricing.price import Group, as_recorded, crossing
+from gobrrr.analysis.pricing.price import CallGroup, as_recorded, crossing
 from gobrrr.analysis.pricing.texts import arguments_text
 from gobrrr.cost import price
-from gobrrr.model.counted import Counted, CountedOp
+from gobrrr.model.counted import CountedOp, StepCounts
 from gobrrr.model.recording import RecordedCall, Recording
 from gobrrr.model.work import Work
 
 Times = NDArray[np.int64]
-FREE = ("view",)
+FREE_COUNTS = ("view",)
 """The counts of calls without any device work."""
 
 TELLING_FLOP, TELLING_BYTES = 1e7, 1e7
 """The least host work that is worth a note: a host takes about a millisecond for so much."""
 
 
-def count(recording: Recording) -> Counted:
+def count(recording: Recording) -> StepCounts:
     """The work of a recorded step on the device, without what the host computes."""
     calls = [call for call in recording.calls if call.place == "device" and (call.host_copy or not call.waits)]
     groups, of_call = grouped(calls)
@@ -35,7 +35,7 @@ def count(recording: Recording) -> Counted:
     training = any(call.phase == "backward" for call in calls)
     as_run, hardware = _sum(works, times, "bytes"), _sum(works, times, "flop")
     pairs = list(zip(groups, times.tolist(), strict=True))
-    return Counted(
+    return StepCounts(
         target=recording.target,
         flop_model=_sum(works, times, "needed_flop"),
         flop_executed=_sum(works, times, "executed_flop"),
@@ -70,17 +70,17 @@ def contraction_flop(works: Sequence[Work], times: Sequence[float]) -> float:
     return sum((cost.contraction_flop(work) or 0.0) * n for work, n in zip(works, times, strict=True))
 
 
-def grouped(calls: Sequence[RecordedCall]) -> tuple[list[Group], Times]:
+def grouped(calls: Sequence[RecordedCall]) -> tuple[list[CallGroup], Times]:
     """(the kinds of calls, the kind of each call); recomputed calls are a kind of their own."""
     index: dict[tuple[object, bool, float, str], int] = {}
-    groups: list[Group] = []
+    groups: list[CallGroup] = []
     of_call = np.empty(len(calls), dtype=np.int64)
     for at, call in enumerate(calls):
         key = (call.call, call.recomputed, call.needed, call.host_copy)
         number = index.get(key)
         if number is None:
             number = index[key] = len(groups)
-            groups.append(Group(call.call, _work(call), None))
+            groups.append(CallGroup(call.call, _work(call), None))
         of_call[at] = number
     return groups, of_call
 
@@ -92,9 +92,9 @@ def _work(call: RecordedCall) -> Work:
     return as_recorded(price(call.call), recomputed=call.recomputed, needed=call.needed)
 
 
-def _fusion(groups: list[Group], of_call: Times) -> Fusion:
+def _fusion(groups: list[CallGroup], of_call: Times) -> Fusion:
     """Chains among the calls with device work: a view between two calls does not end a chain."""
-    real = np.array([group.work.count not in FREE for group in groups], dtype=bool)
+    real = np.array([group.work.count not in FREE_COUNTS for group in groups], dtype=bool)
     kept = of_call[real[of_call]] if len(of_call) else of_call
     still = np.zeros(len(kept), dtype=np.int64)
     return find_chains(tuple(groups), kept, still, still)
@@ -115,7 +115,7 @@ def _less(whole: float | None, spared: float) -> float | None:
     return None if whole is None else max(whole - spared, 0.0)
 
 
-def _row(group: Group, n: int) -> CountedOp:
+def _row(group: CallGroup, n: int) -> CountedOp:
     work = group.work
     return CountedOp(
         op=group.call.name,

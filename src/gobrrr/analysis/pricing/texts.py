@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.model.work import OpCall, Tensor, TensorList
 
 
-def shapes_text(group: Group) -> str | None:
+def shapes_text(group: CallGroup) -> str | None:
     """The tensor arguments of a group's call; None where there are none."""
     return arguments_text(group.call)
 

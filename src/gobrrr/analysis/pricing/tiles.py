@@ -36,7 +36,7 @@ LEAST_DEPTH = 1024
 measured."""
 
 
-class Product(NamedTuple):
+class MatrixProduct(NamedTuple):
     """`batch` products of [m, k] x [k, n]."""
 
     batch: int
@@ -45,7 +45,7 @@ class Product(NamedTuple):
     k: int
 
 
-def product_of(call: OpCall) -> Product | None:
+def product_of(call: OpCall) -> MatrixProduct | None:
     """The sizes of a matrix product; None for other calls and where they are not recorded."""
     name = call.name.removeprefix("aten::").split(".")[0]
     places = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_scaled_mm": (0, 1), "_int_mm": (0, 1)}
@@ -58,7 +58,7 @@ def product_of(call: OpCall) -> Product | None:
     if len(left.shape) not in (2, 3):
         return None
     batch = left.shape[0] if len(left.shape) == 3 else 1
-    return Product(batch, left.shape[-2], right.shape[-1], left.shape[-1])
+    return MatrixProduct(batch, left.shape[-2], right.shape[-1], left.shape[-1])
 
 
 def padded_flop(call: OpCall, work: Work, processors: int | None) -> float:
@@ -70,7 +70,7 @@ def padded_flop(call: OpCall, work: Work, processors: int | None) -> float:
     return max(own, min(_in_waves(sizes, tile, processors) for tile in TILES))
 
 
-def _in_waves(sizes: Product, tile: Tile, processors: int) -> float:
+def _in_waves(sizes: MatrixProduct, tile: Tile, processors: int) -> float:
     tiles = sizes.batch * math.ceil(sizes.m / tile.rows) * math.ceil(sizes.n / tile.columns)
     allowed = [split for split in SPLITS if split == 1 or sizes.k // split >= LEAST_DEPTH]
     depths = (math.ceil(tiles * split / processors) * math.ceil(sizes.k / split) for split in allowed)

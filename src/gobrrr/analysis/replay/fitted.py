@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import msgspec
 
-PATH = "data/fitted.json"
+FITTED_PATH = "data/fitted.json"
 """The file, within the package."""
 
 
@@ -28,7 +28,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     score: float
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
+class ResidualSpread(msgspec.Struct, frozen=True, kw_only=True):
     """The residuals of replayed savings, in units of a saving's scale (gobrrr.analysis.replay.predictive).
 
     `device`: "cuda" or "cpu"; `mechanism`: "" for all of them. `low`, `middle`, `high`: the quantiles, shrunk towards
@@ -47,7 +47,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     left_out: LeftOut | None = None
 
 
-class Constant(msgspec.Struct, frozen=True, kw_only=True):
+class FittedConstant(msgspec.Struct, frozen=True, kw_only=True):
     """One number of the replay: the `quantile` of points from `low` to `high`, each from one measured step.
     `quarters`: the quartiles."""
 
@@ -70,8 +70,8 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The file. `levels`: the quantiles in `Spread`; `drawn`: the weight of the larger group, in workloads; `noisy`:
-    measurements whose rounds vary by more than this share of the step were left out."""
+    """The file. `levels`: the quantiles in `ResidualSpread`; `drawn`: the weight of the larger group, in workloads;
+    `noisy`: measurements whose rounds vary by more than this share of the step were left out."""
 
     command: str
     date: str
@@ -80,15 +80,15 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[float, float, float]
     drawn: float
     noisy: float
-    spreads: list[Spread]
+    spreads: list[ResidualSpread]
     left_out: LeftOut
-    constants: list[Constant] = []
+    constants: list[FittedConstant] = []
 
 
 @cache
 def fitted() -> Fitted:
     """The shipped file."""
-    return msgspec.json.decode(files("gobrrr").joinpath(PATH).read_bytes(), type=Fitted)
+    return msgspec.json.decode(files("gobrrr").joinpath(FITTED_PATH).read_bytes(), type=Fitted)
 
 
 def constant(name: str) -> float:
@@ -96,6 +96,6 @@ def constant(name: str) -> float:
     return by_name(name).value
 
 
-def by_name(name: str) -> Constant:
+def by_name(name: str) -> FittedConstant:
     """A constant with its basis. Raises KeyError where there is none of this name."""
     return {entry.name: entry for entry in fitted().constants}[name]

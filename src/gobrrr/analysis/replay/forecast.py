@@ -20,7 +20,7 @@ from gobrrr.analysis.pricing.expected import Expected
 from gobrrr.analysis.replay.simulator import QUEUE_DEPTH
 from gobrrr.cost.shapes import write_bytes
 from gobrrr.hardware.dispatch import Dispatch
-from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventTable, Kind
+from gobrrr.model.events import ABSENT, COLUMN_TYPES, EventKind, EventTable
 from gobrrr.model.recording import RecordedCall, Recording
 from gobrrr.model.work import Argument, OpCall, Tensor, TensorList
 
@@ -147,30 +147,30 @@ class _Builder:
         if last is not None:
             issued, ran = last
             self._launch("cudaLaunchKernel", issued[-1], issued[-1] + 1)
-            self._device(Kind.KERNEL, "predicted", *ran[-1])
+            self._device(EventKind.KERNEL, "predicted", *ran[-1])
 
     def step(self, steps: Sequence[Timed], played: Played, player: Player) -> None:
         """The step: its annotation, the modules and lines around each call, the calls, and their work."""
         begin, end = played.host_start[0], played.host_stop[-1]
-        self._row(Kind.ANNOTATION, "ProfilerStep#0", begin, end)
+        self._row(EventKind.ANNOTATION, "ProfilerStep#0", begin, end)
         self._modules(steps, played)
         for index, step in enumerate(steps):
             start, stop = played.host_start[index], played.host_stop[index]
             site = self.recording.sites[step.call.site]
             if site.user or site.source:
-                self._row(Kind.PYTHON, site.user or site.source or "", start, stop)
+                self._row(EventKind.PYTHON, site.user or site.source or "", start, stop)
             if step.call.node:
-                self._row(Kind.OP, f"autograd::engine::evaluate_function: {step.call.node}", start, stop)
+                self._row(EventKind.OP, f"autograd::engine::evaluate_function: {step.call.node}", start, stop)
             self._op(step.call, start, stop)
             waited = played.waited[index]
             for issued, ran in zip(played.issued[index], played.ran[index], strict=True):
                 copy = step.call.host_copy
                 self._launch("cudaMemcpyAsync" if copy else "cudaLaunchKernel", issued, issued + LAUNCH_CALL_NS)
-                kind = Kind.MEMCPY if copy else Kind.KERNEL
+                kind = EventKind.MEMCPY if copy else EventKind.KERNEL
                 self._device(kind, COPY_NAMES.get(copy) or kernel_name(step.call), *ran, moved=_moved(step.call))
             if waited is not None:
                 begin_wait = max(start, min(stop, stop - 1))
-                self._row(Kind.RUNTIME, "cudaStreamSynchronize", min(begin_wait, start), stop)
+                self._row(EventKind.RUNTIME, "cudaStreamSynchronize", min(begin_wait, start), stop)
 
     def _modules(self, steps: Sequence[Timed], played: Played) -> None:
         """A frame for each run of consecutive calls in the same module, outer modules first."""
@@ -193,25 +193,25 @@ class _Builder:
             name, start = open_.pop()
             frames.append((len(open_), name, start, stop))
         for _, name, start, end in sorted(frames, key=lambda frame: frame[0]):
-            self._row(Kind.PYTHON, f"nn.Module: {name}", start, end)
+            self._row(EventKind.PYTHON, f"nn.Module: {name}", start, end)
 
     def _op(self, recorded: RecordedCall, start: float, stop: float) -> None:
         key = (recorded.call, recorded.recomputed, recorded.needed)
         encoded = self.encoded.get(key)
         if encoded is None:
             encoded = self.encoded[key] = self._encode(*key)
-        self._row(Kind.OP, recorded.call.name, start, stop, encoded=encoded)
+        self._row(EventKind.OP, recorded.call.name, start, stop, encoded=encoded)
 
     def _launch(self, name: str, start: float, stop: float) -> None:
         self.correlation += 1
-        self._row(Kind.RUNTIME, name, start, stop, correlation=self.correlation)
+        self._row(EventKind.RUNTIME, name, start, stop, correlation=self.correlation)
 
-    def _device(self, kind: Kind, name: str, start: float, stop: float, moved: int = ABSENT) -> None:
+    def _device(self, kind: EventKind, name: str, start: float, stop: float, moved: int = ABSENT) -> None:
         self._row(kind, name, start, stop, correlation=self.correlation, device=0, stream=STREAM, moved=moved)
 
     def _row(
         self,
-        kind: Kind,
+        kind: EventKind,
         name: str,
         start: float,
         stop: float,

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.events.calls import communicates
 from gobrrr.analysis.events.host_record import HostRecord, host_record
-from gobrrr.analysis.events.intervals import EMPTY, Spans, covered, union
+from gobrrr.analysis.events.intervals import NO_SPANS, Spans, covered, union
 from gobrrr.analysis.events.links import Links
 from gobrrr.analysis.events.observer import NO_COST, ObserverCost
-from gobrrr.analysis.events.steps import Steps
+from gobrrr.analysis.events.steps import StepWindow
 from gobrrr.analysis.events.stream_waits import stream_waits
-from gobrrr.model.events import I8, EventTable, Kind
+from gobrrr.model.events import I8, EventKind, EventTable
 
 F8 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-SLACK_NS = 3_000
+LATE_START_NS = 3_000
 """A kernel that starts more than this after it could have started waited for something that is not recorded. Chosen,
 not measured."""
 
@@ -103,7 +103,7 @@ class StepGraph:
         return result
 
 
-def host_needs(graph: StepGraph, steps: Steps, count: int) -> float:
+def host_needs(graph: StepGraph, steps: StepWindow, count: int) -> float:
     """The host's time for the last `count` recorded steps, without waits, in ns; 0 where steps are not marked.
 
     It is a lower bound of a loop's time, however far ahead of the device the host was when the recording began.
@@ -120,7 +120,7 @@ def graph_of(
     start: int,
     stop: int,
     floor_ns: F8 | None = None,
-    once: Spans = EMPTY,
+    once: Spans = NO_SPANS,
 ) -> StepGraph:
     """The graph of the window [start, stop) with recording at `cost` taken out of the host's time.
 
@@ -272,7 +272,7 @@ def _gaps(start: I8, end: I8, stream: I8, issued: I8) -> F8:
 
 def _inferred(start: I8, end: I8, possible: I8, call: I8) -> I8:
     """For work that started late without a recorded reason, the work that ended last before it; else -1."""
-    late = start > possible + SLACK_NS
+    late = start > possible + LATE_START_NS
     result = np.full(len(start), -1, dtype=np.int64)
     if not late.any():
         return result
@@ -281,20 +281,20 @@ def _inferred(start: I8, end: I8, possible: I8, call: I8) -> I8:
     candidate = np.where(at >= 0, order[np.maximum(at, 0)], -1)
     late_work = np.flatnonzero(late)
     candidate = _launched_before(candidate, late_work, order, at, call)
-    close = (candidate >= 0) & (start[late] - end[np.maximum(candidate, 0)] <= SLACK_NS)
+    close = (candidate >= 0) & (start[late] - end[np.maximum(candidate, 0)] <= LATE_START_NS)
     earlier = (candidate != late_work) & (start[np.maximum(candidate, 0)] < start[late_work])
     result[late] = np.where(close & earlier, candidate, -1)
     return result
 
 
-FARTHEST = 64
+MOST_EARLIER_WORK = 64
 """How many earlier pieces of work are examined. Chosen, not measured: it bounds the time."""
 
 
 def _launched_before(candidate: I8, work: I8, order: I8, at: I8, call: I8) -> I8:
     """The last piece in `order` up to `at` that was launched no later than the work that waits for it; else -1."""
     candidate, at = candidate.copy(), at.copy()
-    for _ in range(FARTHEST):
+    for _ in range(MOST_EARLIER_WORK):
         wrong = (candidate >= 0) & (call[np.maximum(candidate, 0)] > call[work])
         if not wrong.any():
             return candidate
@@ -311,7 +311,7 @@ def _kept_order(events: EventTable, rows: I8, stream: I8, start: I8, end: I8, ca
     """
     result = np.full(len(rows), -1, dtype=np.int64)
     talks = communicates(events.names)
-    compute = np.flatnonzero((events.kind[rows] == Kind.KERNEL) & ~talks[events.name[rows]])
+    compute = np.flatnonzero((events.kind[rows] == EventKind.KERNEL) & ~talks[events.name[rows]])
     if len(np.unique(stream[compute])) < 2:
         return result
     order = compute[np.argsort(end[compute], kind="stable")]

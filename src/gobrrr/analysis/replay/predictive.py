@@ -14,12 +14,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gobrrr.analysis.replay.fitted import Spread, fitted
+from gobrrr.analysis.replay.fitted import ResidualSpread, fitted
 
 Mechanism = str
-BATCH, GRAPH, COMPILED, NARROWER, OTHER = "batch", "graph", "compiled", "narrower", "other"
-NARROW = ("bf16-autocast", "bf16-cast", "tf32", "fp8")
-"""The mechanisms, and the treatments of the mechanism `NARROWER`."""
+BATCH_MECHANISM, GRAPH_MECHANISM, COMPILED_MECHANISM, NARROWER_MECHANISM, OTHER_MECHANISM = (
+    "batch",
+    "graph",
+    "compiled",
+    "narrower",
+    "other",
+)
+NARROWING_TREATMENTS = ("bf16-autocast", "bf16-cast", "tf32", "fp8")
+"""The mechanisms, and the treatments of the mechanism `NARROWER_MECHANISM`."""
 OF_TOUCHED, OF_EFFECT, OF_WIDTH = 0.01, 0.3, 0.5
 """The scale of a residual is sqrt((touched + OF_TOUCHED) * (effect + OF_EFFECT + OF_WIDTH * width)), all as shares of
 the step: `touched` is what the change touches, `effect` the distance of the saving from 0 or from 1, whichever is
@@ -27,7 +33,7 @@ nearer, and `width` that of the replay's interval. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedSaving:
     """The replay's answer for a change, as shares of the step, and what determines the error of such answers."""
 
     expected: float
@@ -48,15 +54,15 @@ def mechanism_of(names: Sequence[str], work: float = 1.0) -> Mechanism:
     """The mechanism of a set of treatments, on which the error of its predicted saving depends."""
     words = {name.partition(":")[0].partition("=")[0] for name in names}
     if work != 1.0:
-        return BATCH
+        return BATCH_MECHANISM
     if "cuda-graph" in words:
-        return GRAPH
+        return GRAPH_MECHANISM
     if "compile" in words:
-        return COMPILED
-    return NARROWER if words & set(NARROW) else OTHER
+        return COMPILED_MECHANISM
+    return NARROWER_MECHANISM if words & set(NARROWING_TREATMENTS) else OTHER_MECHANISM
 
 
-def spread_of(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> Spread | None:
+def spread_of(replayed: ReplayedSaving, spreads: Sequence[ResidualSpread] | None = None) -> ResidualSpread | None:
     """The residuals of the most specific group of a change; None where its device has none."""
     spreads = fitted().spreads if spreads is None else spreads
     for mechanism in (replayed.mechanism, ""):
@@ -66,7 +72,7 @@ def spread_of(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> Sp
     return None
 
 
-def predicted(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> tuple[float, float, float]:
+def predicted(replayed: ReplayedSaving, spreads: Sequence[ResidualSpread] | None = None) -> tuple[float, float, float]:
     """(expected, low, high): the saving as shares of the step; low <= expected <= high.
 
     The interval includes the replay's own, up to what the change touches. For a larger batch, for which the replay
@@ -81,7 +87,7 @@ def predicted(replayed: Replayed, spreads: Sequence[Spread] | None = None) -> tu
         replayed.expected + part * replayed.scale for part in (spread.low, spread.middle, spread.high)
     )
     expected = min(expected, max(replayed.expected, (replayed.expected + replayed.touched) / 2))
-    if replayed.mechanism != BATCH:
+    if replayed.mechanism != BATCH_MECHANISM:
         low, high = min(low, replayed.low), max(high, replayed.high)
     high = min(high, replayed.touched)
     low = min(low, high)

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gobrrr.analysis.pricing.price import Class, Priced
+from gobrrr.analysis.pricing.price import Priced, WorkClass
 from gobrrr.analysis.replay.graph import StepGraph
-from gobrrr.analysis.replay.simulator import Run, run, walk
+from gobrrr.analysis.replay.simulator import GraphRun, run, walk
 from gobrrr.model.events import I8
 
 
 def collectives(graph: StepGraph, priced: Priced) -> I8:
     """The communication kernels of a rank's window, in the order in which they were launched (into `links.device`)."""
     begin = graph.events.start_ns[graph.links.device]
-    inside = (begin >= graph.start) & (begin < graph.stop) & (priced.kind == Class.COMMUNICATION)
+    inside = (begin >= graph.start) & (begin < graph.stop) & (priced.kind == WorkClass.COMMUNICATION)
     work = np.flatnonzero(inside)
     return work[np.argsort(graph.called[work], kind="stable")]
 
@@ -35,7 +35,7 @@ def matched(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> bool:
     return len(names[0]) > 0 and all(other == names[0] for other in names[1:])
 
 
-def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
+def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[GraphRun]:
     """Run all ranks. `meets`: each rank's collectives (`collectives`), which are `matched`.
 
     A collective that a change removes from one rank (`gone`) stays on the others. Where the ranks then wait for each
@@ -48,7 +48,7 @@ def run_together(graphs: Sequence[StepGraph], meets: Sequence[I8]) -> list[Run]:
     bases = _bases(graphs, meets)
     place = [{int(index): at for at, index in enumerate(work)} for work in kept]
     walks = [walk(graph, frozenset(work.tolist())) for graph, work in zip(graphs, kept, strict=True)]
-    done: list[Run | None] = [None] * len(graphs)
+    done: list[GraphRun | None] = [None] * len(graphs)
     begun: list[dict[int, float]] = [{} for _ in graphs]  # by the collective's number, on the common clock
     waiting: list[int | None] = [None] * len(graphs)
     sent: list[float | None] = [None] * len(graphs)

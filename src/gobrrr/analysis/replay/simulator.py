@@ -26,7 +26,7 @@ QUEUE_DEPTH = 1_024
 
 
 @dataclass(frozen=True)
-class Run:
+class GraphRun:
     """A graph's run, in ns: `begin` and `end` of each piece of work, and when the host `resumed` after each wait.
 
     `full`: the work whose launch a full queue delayed (indices into `links.device`, in the host's order); `late`: how
@@ -53,12 +53,12 @@ def replayed(graph: StepGraph) -> EventTable:
     return serially(graph) if graph.serial else moved(graph, run(graph))
 
 
-def run(graph: StepGraph) -> Run:
+def run(graph: StepGraph) -> GraphRun:
     """Simulate the host's queue and the device's streams."""
     try:
         next(walk(graph))
     except StopIteration as finished:
-        result: Run = finished.value
+        result: GraphRun = finished.value
         return result
     raise AssertionError("a run of one rank waits for no other rank")
 
@@ -81,7 +81,7 @@ def _order(graph: StepGraph) -> tuple[list[int], list[float]]:
     return order.tolist(), np.concatenate([ready, at_wait]).tolist()
 
 
-def walk(graph: StepGraph, meets: frozenset[int] = frozenset()) -> Generator[tuple[int, float], float, Run]:
+def walk(graph: StepGraph, meets: frozenset[int] = frozenset()) -> Generator[tuple[int, float], float, GraphRun]:
     """Simulate issues and waits in the host's order. For each piece of work in `meets` (collectives) yield
     (index, begin), and receive its end.
     """
@@ -132,10 +132,10 @@ def walk(graph: StepGraph, meets: frozenset[int] = frozenset()) -> Generator[tup
         if places[position]:
             recent.append(earliest)
     full, late = np.array([work for work, _ in delayed], dtype=np.int64), np.array([ns for _, ns in delayed])
-    return Run(np.array(begin), np.array(ends), np.array(resumed), full, late)
+    return GraphRun(np.array(begin), np.array(ends), np.array(resumed), full, late)
 
 
-def moved(graph: StepGraph, ran: Run) -> EventTable:
+def moved(graph: StepGraph, ran: GraphRun) -> EventTable:
     """The events at the times of a run."""
     events = graph.events
     clock = host_clock(graph, ran)
@@ -151,7 +151,7 @@ def whole(ns: F8) -> I8:
     return np.rint(np.clip(ns, -LATEST_NS, LATEST_NS)).astype(np.int64)
 
 
-def host_clock(graph: StepGraph, ran: Run) -> Callable[[I8], F8]:
+def host_clock(graph: StepGraph, ran: GraphRun) -> Callable[[I8], F8]:
     """The map from recorded to replayed host time: piecewise linear, delayed by each wait and each full queue."""
     events, waits = graph.events, graph.waits
     ends = np.concatenate([events.end_ns[waits], graph.called[ran.full]])

@@ -27,7 +27,7 @@ kernel takes 1 to 2 us on an H100 (`small_kernel_us` and `graph_kernel_us` in th
 GRAPH_LAUNCH_NS = 10_000.0
 """The host's time to launch a captured graph."""
 
-DEEPEST = 64
+MOST_ENCLOSING_OPS = 64
 """How many enclosing operations are examined. Chosen, not measured: it bounds the time."""
 
 
@@ -152,7 +152,7 @@ def launching_spans(graph: StepGraph, work: I8) -> tuple[I8, I8]:
     every, own = (count + sums_below(links.op_parent, count) for count in (every, own))
     row = links.launch[chosen]
     row = row[own[row] == every[row]]
-    for _ in range(DEEPEST):
+    for _ in range(MOST_ENCLOSING_OPS):
         parent = links.op_parent[row]
         up = (parent >= 0) & (own[np.maximum(parent, 0)] == every[np.maximum(parent, 0)])
         if not up.any():

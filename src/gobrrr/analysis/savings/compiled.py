@@ -1,8 +1,8 @@
 """How compiled code changes a step's graph: fewer launches, made by the compiler's wrapper or as captured graphs.
 
-The wrapper launches each kernel from generated Python. Its host time does not depend on the eager code's. It is
-counted in launch calls (cudaLaunchKernel) as recorded in the same trace, which show how fast the host was: a launch of
-compiled code takes `LAUNCH` of them, within an eighth, over models and over faster and slower runs of a host. As a
+The wrapper launches each kernel from generated Python. Its host time does not depend on the eager code's. It is counted
+in launch calls (cudaLaunchKernel) as recorded in the same trace, which show how fast the host was: a launch of compiled
+code takes `COMPILED_LAUNCH` of them, within an eighth, over models and over faster and slower runs of a host. As a
 share of the eager host's time it scatters from a third to more than all of it.
 """
 
@@ -15,13 +15,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.analysis.budget.idle import ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED
-from gobrrr.analysis.detect.chains import BACKWARD
+from gobrrr.analysis.budget.idle import ALLOCATOR, COLLECTING, COMPILE_CAUSE, HOST_WORK, INPUT_CAUSE, UNEXPLAINED
+from gobrrr.analysis.detect.chains import BACKWARD_NAME
 from gobrrr.analysis.events.intervals import inside_spans, union
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import KERNEL_GAP_NS, launch_call_ns
-from gobrrr.analysis.host.optimizers import STEP
+from gobrrr.analysis.host.optimizers import OPTIMIZER_STEP
 from gobrrr.analysis.host.waits import cause_of, inner_waits
 from gobrrr.analysis.pricing.fusion import Chain
 from gobrrr.analysis.replay.fitted import by_name
@@ -30,20 +30,20 @@ from gobrrr.analysis.replay.what_if import GRAPH_LAUNCH_NS, Change, captured, ho
 from gobrrr.analysis.savings.effects import spans_of, step_spans, within, works_of
 from gobrrr.analysis.savings.gains import Effect
 from gobrrr.analysis.savings.regions import IN_GRAPH_NS, as_graph, launching, without
-from gobrrr.model.events import I8, Kind
+from gobrrr.model.events import I8, EventKind
 from gobrrr.model.tree import HOST_KINDS
 
 REGIONS = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "Call CompiledFxGraph")
 """Names of the events that torch records around a call of compiled code."""
-GENERATED = re.compile(r"triton_(poi|red|per|for|spl|mix|tem|mm|bmm)_")
+GENERATED_KERNEL = re.compile(r"triton_(poi|red|per|for|spl|mix|tem|mm|bmm)_")
 """Names of the kernels that the compiler generates."""
 GENERATED_SHARE = 0.19
 """The least share of generated kernels among the launches of compiled code; the others are library calls. The smallest
 in 12 traces with marks (tests/data, data/h100), that of the written_layers_compile pair."""
-MOSTLY = 0.5
+LEAST_COMPILED_SHARE = 0.5
 """A step is compiled if compiled code makes at least this share of its launches. Chosen, not measured."""
 
-MODULE = "nn.Module: "
+COMPILED_MODULE_FRAME = "nn.Module: "
 """The prefix by which a trace names the Python frame of a module's call."""
 
 RECURRENT = (
@@ -53,26 +53,26 @@ RECURRENT = (
 )  # fmt: skip
 """Operations of torch.nn's LSTM, GRU and RNN, forward and backward. The compiler breaks its graph at these modules and
 does not compile them (torch/_dynamo/config.py, allow_rnn = False)."""
-CELLS = ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
+RECURRENT_CELLS = ("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell")
 """Operations of single recurrent cells, which are compiled."""
 
-LAUNCH = by_name("compiled launch")
+COMPILED_LAUNCH = by_name("compiled launch")
 """The host's time for a launch of compiled code without the profiler, in recorded durations of a launch call. Fitted to
 compiled steps of inference."""
 
-GUARDS, TRAINED_GUARDS = by_name("compiled guards, inference"), by_name("compiled guards, training")
+INFERENCE_GUARDS, TRAINING_GUARDS = by_name("compiled guards, inference"), by_name("compiled guards, training")
 """The fixed host time of a call of compiled code, in the same unit: guards, and in training the tensors that autograd
 keeps between the two compiled passes. Fitted."""
 
-REPLAYED, TRAINED = by_name("captured replay, inference"), by_name("captured replay, training")
+INFERENCE_REPLAY, TRAINING_REPLAY = by_name("captured replay, inference"), by_name("captured replay, training")
 """The wrapper's time to check its guards and have a model's graphs launched, beside the launch itself, in the same
 unit: for the forward pass alone, and for both passes with the tensors kept between them. Fitted."""
 
-SHARE, LEAN_SHARE = 0.75, 0.37
+COMPILED_HOST_SHARE, LEAST_COMPILED_HOST_SHARE = 0.75, 0.37
 """The share of the host's time to launch a step that compiled code needs, where no launch call is recorded: the mean
 and the least of four pairs of traces."""
 
-SHAPING = (
+SHAPE_DEPENDENT_OPS = (
     "nonzero", "masked_select", "_unique", "_unique2", "unique_consecutive", "unique_dim", "repeat_interleave",
     "bincount",
 )  # fmt: skip
@@ -90,7 +90,7 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
     call, other = launch_call_ns(evidence), _not_issuing_ns(evidence, (begin, end))
     waits = inner_waits(evidence)
     waits = waits[inside_spans(evidence.events.start_ns[waits], begin, end)]
-    guarded, steps = TRAINED_GUARDS if evidence.training else GUARDS, evidence.recorded_steps.count
+    guarded, steps = TRAINING_GUARDS if evidence.training else INFERENCE_GUARDS, evidence.recorded_steps.count
 
     def kept(graph: StepGraph, share: float) -> float:
         left = launched & ~graph.gone
@@ -98,10 +98,15 @@ def compiled(evidence: Evidence, gone: I8) -> Effect:
         now = float(host_of(graph, begin, end).sum()) / graph.pace
         if call is None or not now:
             fewer = float(left.sum()) / max(float((launched & ~graph.gone).sum()), 1.0)
-            return _of_three(share, 1.0, min(SHARE, max(fewer, LEAN_SHARE)), min(LEAN_SHARE, fewer))
+            return _of_three(
+                share,
+                1.0,
+                min(COMPILED_HOST_SHARE, max(fewer, LEAST_COMPILED_HOST_SHARE)),
+                min(LEAST_COMPILED_HOST_SHARE, fewer),
+            )
         guards = guarded.needed(share) * steps
         first, further = issued(evidence, left)
-        wrapper = (LAUNCH.needed(share) * first + further) * call
+        wrapper = (COMPILED_LAUNCH.needed(share) * first + further) * call
         if share < 1.0 and (np.isin(graph.waits, waits) & ~graph.cut).any():
             return 1.0 if share else 1.0 + guards * call / now  # each wait breaks the compiled graph
         # library calls take as long as in eager code, so not more than now; a cast of a weight has no neighbour that it
@@ -146,7 +151,7 @@ def _not_issuing_ns(evidence: Evidence, spans: tuple[I8, I8]) -> float:
     gaps = evidence.budget.gaps
     begin, _ = within(evidence, np.arange(len(gaps)))
     inside = inside_spans(begin, *spans)
-    ns = float(gaps.of(ALLOCATOR, COLLECTING, COMPILING, HOST_WORK, INPUT, UNEXPLAINED)[inside].sum())
+    ns = float(gaps.of(ALLOCATOR, COLLECTING, COMPILE_CAUSE, HOST_WORK, INPUT_CAUSE, UNEXPLAINED)[inside].sum())
     return ns * evidence.recorded_steps.count / evidence.steps.count
 
 
@@ -175,10 +180,11 @@ def compilable(evidence: Evidence) -> tuple[I8, I8]:
 def _whole_calls(evidence: Evidence, begin: I8, end: I8) -> tuple[I8, I8]:
     """The spans, extended to the begin and the end of the outermost module or operation around their ends."""
     events = evidence.events
-    named = np.array([name.startswith(MODULE) for name in events.names] or [False], dtype=bool)
-    updates = np.array([name.startswith(STEP) for name in events.names] or [False], dtype=bool)
+    named = np.array([name.startswith(COMPILED_MODULE_FRAME) for name in events.names] or [False], dtype=bool)
+    updates = np.array([name.startswith(OPTIMIZER_STEP) for name in events.names] or [False], dtype=bool)
     rows = np.flatnonzero(
-        ((events.kind == Kind.OP) & ~updates[events.name]) | ((events.kind == Kind.PYTHON) & named[events.name])
+        ((events.kind == EventKind.OP) & ~updates[events.name])
+        | ((events.kind == EventKind.PYTHON) & named[events.name])
     )
     starts, stops = spans_of(evidence, rows)
     if not len(starts):
@@ -195,16 +201,16 @@ def _whole_calls(evidence: Evidence, begin: I8, end: I8) -> tuple[I8, I8]:
 def recurrent_spans(evidence: Evidence) -> tuple[I8, I8]:
     """(begins, ends) of the operations of torch.nn's LSTM, GRU and RNN in the forward and backward pass."""
     events = evidence.events
-    named = np.array([name.startswith(RECURRENT) and name not in CELLS for name in events.names], dtype=bool)
-    rows = events.of(Kind.OP)
+    named = np.array([name.startswith(RECURRENT) and name not in RECURRENT_CELLS for name in events.names], dtype=bool)
+    rows = events.of(EventKind.OP)
     return spans_of(evidence, rows[named[events.name[rows]]])
 
 
 def _backward(evidence: Evidence) -> I8:
     """Rows of the operations of the backward pass."""
     events = evidence.events
-    named = np.array([BACKWARD.search(name) is not None for name in events.names], dtype=bool)
-    rows = events.of(Kind.OP)
+    named = np.array([BACKWARD_NAME.search(name) is not None for name in events.names], dtype=bool)
+    rows = events.of(EventKind.OP)
     backward: I8 = rows[named[events.name[rows]]]
     return backward
 
@@ -225,7 +231,7 @@ def _runs_of(evidence: Evidence, work: I8) -> tuple[I8, I8]:
     return events.start_ns[rows[edges[::2]]], events.end_ns[rows[edges[1::2] - 1]]
 
 
-def of_the_model(evidence: Evidence, found: Found) -> Found:
+def of_the_model(evidence: Evidence, found: ClaimedFinding) -> ClaimedFinding:
     """The finding with the part of its claim in the model's passes, outside compiled code.
 
     The chains of an optimizer that updates one parameter at a time are not compiled with the model.
@@ -329,8 +335,8 @@ def _replay_ns(evidence: Evidence, spans: tuple[I8, I8], share: float) -> float:
     call = launch_call_ns(evidence)
     if call is None or not len(spans[0]):
         return GRAPH_LAUNCH_NS
-    replayed = REPLAYED.needed(share)
-    passes, whole = (2.0, TRAINED.needed(share)) if evidence.training else (1.0, replayed)
+    replayed = INFERENCE_REPLAY.needed(share)
+    passes, whole = (2.0, TRAINING_REPLAY.needed(share)) if evidence.training else (1.0, replayed)
     graphs = max(len(spans[0]) / evidence.recorded_steps.count, passes)
     return max(call * (whole + replayed * (graphs - passes)) / graphs, GRAPH_LAUNCH_NS)
 
@@ -338,14 +344,14 @@ def _replay_ns(evidence: Evidence, spans: tuple[I8, I8], share: float) -> float:
 def _shapes(evidence: Evidence, wait: int) -> bool:
     """Whether later shapes depend on the operation that a wait is for."""
     row = cause_of(evidence, wait)
-    return row is not None and evidence.events.name_of(row).removeprefix("aten::") in SHAPING
+    return row is not None and evidence.events.name_of(row).removeprefix("aten::") in SHAPE_DEPENDENT_OPS
 
 
 def is_compiled(evidence: Evidence) -> bool:
     """Whether compiled code launches most of the device's work: compiling again changes nothing."""
     launched = evidence.priced.links.launch[evidence.priced.links.launch >= 0]
     called = evidence.events.start_ns[launched]
-    return len(called) > 0 and float(inside_spans(called, *compiled_spans(evidence)).mean()) >= MOSTLY
+    return len(called) > 0 and float(inside_spans(called, *compiled_spans(evidence)).mean()) >= LEAST_COMPILED_SHARE
 
 
 def compiled_spans(evidence: Evidence) -> tuple[I8, I8]:
@@ -360,7 +366,7 @@ def compiled_spans(evidence: Evidence) -> tuple[I8, I8]:
     rows = rows[named[events.name[rows]]]
     if len(rows):
         return union(events.start_ns[rows], events.end_ns[rows])
-    generates = np.array([GENERATED.match(name) is not None for name in events.names] or [False], dtype=bool)
+    generates = np.array([GENERATED_KERNEL.match(name) is not None for name in events.names] or [False], dtype=bool)
     generated = generates[events.name[links.device]]
     spans = step_spans(evidence, np.flatnonzero(generated))
     inside = inside_spans(evidence.graph.called, *spans)

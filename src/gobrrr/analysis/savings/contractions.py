@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gobrrr.analysis.findings.claims import NO_CALLS
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Group
+from gobrrr.analysis.pricing.price import CallGroup
 from gobrrr.analysis.pricing.roofline import matrix_peak
 from gobrrr.analysis.replay.what_if import FIXED_NS
 from gobrrr.analysis.savings.effects import of_calls
@@ -17,10 +17,10 @@ from gobrrr.analysis.savings.elsewhere import typed_ratios
 from gobrrr.analysis.savings.gains import Effect
 from gobrrr.model.events import I8
 
-LOW = ("bfloat16", "float16", "float8", "int8")
+MATRIX_UNIT_TYPES = ("bfloat16", "float16", "float8", "int8")
 """Element types that only the matrix units run at their full rate."""
 
-BULK = 0.5
+LEAST_TYPE_SHARE = 0.5
 """A model counts as one in an element type that has at least this share of its contraction FLOPs. Chosen."""
 
 UNKNOWN_UNIT = "TF32 not known"
@@ -38,16 +38,17 @@ def flop_by_dtype(evidence: Evidence) -> dict[str, float]:
 
 
 def low_precision(evidence: Evidence) -> tuple[str, float] | None:
-    """(element type, its share) where at least half of the contractions' FLOPs run in one of `LOW`; else None."""
+    """(element type, its share) where at least half of the contractions' FLOPs run in one of `MATRIX_UNIT_TYPES`; else
+    None."""
     sums = flop_by_dtype(evidence)
     total = sum(sums.values())
-    for dtype in LOW:
-        if total and sums.get(dtype, 0.0) >= BULK * total:
+    for dtype in MATRIX_UNIT_TYPES:
+        if total and sums.get(dtype, 0.0) >= LEAST_TYPE_SHARE * total:
             return dtype, sums[dtype] / total
     return None
 
 
-def off_matrix_units(group: Group) -> bool:
+def off_matrix_units(group: CallGroup) -> bool:
     """Whether a contraction of float32 runs on the vector units, by its kernel's name or for lack of a faster unit."""
     work = group.work
     return work.matrix_dtype == "float32" and bool(work.matrix_flop) and not work.note.startswith(UNKNOWN_UNIT)
@@ -102,6 +103,6 @@ def beside(evidence: Evidence, told: I8 = NO_CALLS) -> list[Effect]:
     return effects
 
 
-def compute_bound(group: Group) -> bool:
+def compute_bound(group: CallGroup) -> bool:
     """Whether a call's FLOPs at their peak take longer than its bytes at the bandwidth."""
     return group.floor is not None and group.floor.bound == "compute"

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gobrrr.analysis.budget.idle import CAUSES
-from gobrrr.analysis.findings.claims import Claim, Found
+from gobrrr.analysis.budget.idle import IDLE_CAUSES
+from gobrrr.analysis.findings.claims import ClaimedFinding, TimeClaim
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.replay.graph import F8
 from gobrrr.analysis.replay.what_if import (
@@ -27,7 +27,7 @@ from gobrrr.analysis.replay.what_if import (
     unchanged,
     unlaunched,
 )
-from gobrrr.analysis.savings.gains import EXPECTED, Effect, Plan
+from gobrrr.analysis.savings.gains import EXPECTED_SHARE_OF_EFFECT, Effect, TreatmentPlan
 from gobrrr.model.events import I8
 from gobrrr.model.tree import HOST_KINDS
 
@@ -54,7 +54,9 @@ def all_of(*effects: Effect) -> Effect:
     return lambda share: in_turn([effect(share) for effect in effects])
 
 
-def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 1.0, *, better: bool = False) -> Effect:
+def claimed(
+    evidence: Evidence, found: ClaimedFinding, least: float = 1.0, most: float = 1.0, *, better: bool = False
+) -> Effect:
     """The time that a finding claims of calls, idle gaps and copies is gone, and so are the launches of `found.gone`.
 
     `least`, `most`: the shares of the claim's low and high end that the remedy saves. `better`: the work stays the same
@@ -82,23 +84,23 @@ def claimed(evidence: Evidence, found: Found, least: float = 1.0, most: float = 
 
 def of_claim(
     evidence: Evidence,
-    found: Found,
+    found: ClaimedFinding,
     how: str,
     assumes: str,
     *,
     least: float = 1.0,
     most: float = 1.0,
     better: bool = False,
-) -> Plan:
+) -> TreatmentPlan:
     """The plan of a remedy that saves the time that its finding claims (`claimed`)."""
     claim, count = found.claim, evidence.steps.count
     effect: Effect | None = claimed(evidence, found, least, most, better=better) if len(claim.unit) else None
     if effect is None and claim.beyond > 0:
         effect = lambda _: unchanged  # noqa: E731, all that it saves lies outside the analysed steps
-    return Plan(how, assumes, effect, most * claim.beyond / count, least * claim.beyond_low / count)
+    return TreatmentPlan(how, assumes, effect, most * claim.beyond / count, least * claim.beyond_low / count)
 
 
-def sooner(plan: Plan) -> Plan:
+def sooner(plan: TreatmentPlan) -> TreatmentPlan:
     """The plan with its most as the expected effect: only the low end is uncertain."""
     effect = plan.effect
     if effect is None:
@@ -106,12 +108,12 @@ def sooner(plan: Plan) -> Plan:
     return replace(plan, effect=lambda share: effect(min(2.0 * share, 1.0)))
 
 
-def at_most(plan: Plan) -> Plan:
+def at_most(plan: TreatmentPlan) -> TreatmentPlan:
     """The plan with no effect at the least and none expected: its saving depends on something that is not known."""
     effect = plan.effect
     if effect is None:
         return plan
-    return replace(plan, effect=lambda share: effect(share) if share > EXPECTED else unchanged)
+    return replace(plan, effect=lambda share: effect(share) if share > EXPECTED_SHARE_OF_EFFECT else unchanged)
 
 
 def perhaps(effect: Effect) -> Effect:
@@ -178,7 +180,7 @@ def within(evidence: Evidence, gaps: I8) -> tuple[I8, I8]:
     return clock(evidence.budget.gaps.start[gaps]), clock(evidence.budget.gaps.stop[gaps])
 
 
-def _split(evidence: Evidence, claim: Claim) -> tuple[I8, I8, I8]:
+def _split(evidence: Evidence, claim: TimeClaim) -> tuple[I8, I8, I8]:
     """The claim's positions of calls, of gaps and of other work."""
     first = len(evidence.calls)
     beyond = first + evidence.budget.gaps.ns.size
@@ -200,7 +202,7 @@ def _of_gaps(evidence: Evidence, units: I8, ns: F8) -> Change:
     """The host needs `ns` less within each idle gap, in proportion over what it does there."""
     if not len(units):
         return lambda graph: graph
-    gap = (units - len(evidence.calls)) // len(CAUSES)
+    gap = (units - len(evidence.calls)) // len(IDLE_CAUSES)
     gaps, where = np.unique(gap, return_inverse=True)
     less = np.bincount(where, weights=ns)
     begin, end = within(evidence, gaps)

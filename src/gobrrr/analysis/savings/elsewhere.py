@@ -13,26 +13,26 @@ import numpy as np
 from msgspec import structs
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Class, Group, Priced
+from gobrrr.analysis.pricing.price import CallGroup, Priced, WorkClass
 from gobrrr.analysis.pricing.roofline import floor
 from gobrrr.analysis.replay.graph import F8, StepGraph
 from gobrrr.analysis.replay.what_if import Change, scaled
 from gobrrr.model.machine import Ceiling, Machine
-from gobrrr.model.work import ITEM_BYTES
+from gobrrr.model.work import DTYPE_BYTES
 
-ELSEWHERE = 0.17
+OTHER_MACHINE_ERROR = 0.17
 """The error of that assumption as a share of the time: leave-one-GPU-out over nine NVIDIA and three AMD GPUs with one
 efficiency each (computed from NeuSight's published measurements, arXiv 2407.13853)."""
 
 
 def repriced(priced: Priced, machine: Machine) -> Priced:
     """The same work with its floors on `machine`; NaN where it has none."""
-    groups = tuple(Group(group.call, group.work, floor(group.work, machine)) for group in priced.groups)
+    groups = tuple(CallGroup(group.call, group.work, floor(group.work, machine)) for group in priced.groups)
     ratio = np.array([_ratio(old, new) for old, new in zip(priced.groups, groups, strict=True)] or [np.nan])
     return replace(priced, groups=groups, floor_ns=priced.floor_ns * ratio[priced.group])
 
 
-def _ratio(old: Group, new: Group) -> float:
+def _ratio(old: CallGroup, new: CallGroup) -> float:
     if old.floor is None or new.floor is None or not old.floor.ns > 0:
         return float("nan")
     return new.floor.ns / old.floor.ns
@@ -68,14 +68,14 @@ def factors(evidence: Evidence, machine: Machine, matrix: str | None = None) -> 
     host = _over(now.host_bytes_per_s, machine.host_bytes_per_s)
     ratio = _ratios(evidence, machine, matrix)
     factor = np.where(np.isfinite(ratio), ratio, memory)
-    factor = np.where(priced.kind == Class.COMMUNICATION, link, factor)
-    result: F8 = np.where(priced.kind == Class.TRANSFER, host, factor)
+    factor = np.where(priced.kind == WorkClass.COMMUNICATION, link, factor)
+    result: F8 = np.where(priced.kind == WorkClass.TRANSFER, host, factor)
     return result
 
 
 def without_floor(evidence: Evidence, machine: Machine) -> float:
     """Share of the device's time in kernels without a floor on one of the two machines."""
-    compute = evidence.priced.kind == Class.COMPUTE
+    compute = evidence.priced.kind == WorkClass.COMPUTE
     unknown = ~np.isfinite(_ratios(evidence, machine, None)) & compute
     total = float(evidence.graph.duration[compute].sum())
     return float(evidence.graph.duration[unknown].sum()) / total if total > 0 else 0.0
@@ -88,8 +88,8 @@ def _ratios(evidence: Evidence, machine: Machine, matrix: str | None) -> F8:
         work = group.work
         if matrix is not None and work.matrix_flop and work.matrix_dtype == "float32":
             work = structs.replace(work, matrix_dtype=matrix)
-            group = Group(group.call, work, floor(work, evidence.machine))
-        ratios.append(_ratio(group, Group(group.call, work, floor(work, machine))))
+            group = CallGroup(group.call, work, floor(work, evidence.machine))
+        ratios.append(_ratio(group, CallGroup(group.call, work, floor(work, machine))))
     result: F8 = np.array(ratios or [np.nan])[evidence.priced.group]
     return result
 
@@ -100,7 +100,7 @@ def typed_ratios(evidence: Evidence, dtype: str, now: str = "float32") -> F8:
     1 for groups that do not contract in `now`. The bytes shrink with the new type. NaN where a floor is not known.
     """
     ratios = []
-    narrower = min(ITEM_BYTES.get(dtype, 4.0) / 4.0, 1.0)
+    narrower = min(DTYPE_BYTES.get(dtype, 4.0) / 4.0, 1.0)
     for group in evidence.priced.groups:
         work = group.work
         if not work.matrix_flop or work.matrix_dtype != now:
@@ -108,7 +108,7 @@ def typed_ratios(evidence: Evidence, dtype: str, now: str = "float32") -> F8:
             continue
         read, written = (None if part is None else part * narrower for part in (work.bytes_read, work.bytes_written))
         typed = structs.replace(work, matrix_dtype=dtype, bytes_read=read, bytes_written=written)
-        ratios.append(_ratio(group, Group(group.call, typed, floor(typed, evidence.machine))))
+        ratios.append(_ratio(group, CallGroup(group.call, typed, floor(typed, evidence.machine))))
     return np.array(ratios or [1.0], dtype=np.float64)
 
 

@@ -16,7 +16,7 @@ from gobrrr.analysis.events.observer import REPEATABLE
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.replay.graph import F8, StepGraph, host_needs
 from gobrrr.analysis.replay.ranks import collectives, matched, run_together
-from gobrrr.analysis.replay.simulator import Run, host_clock, run, serial_clock
+from gobrrr.analysis.replay.simulator import GraphRun, host_clock, run, serial_clock
 from gobrrr.analysis.replay.what_if import Change
 from gobrrr.analysis.savings.touched import touched
 from gobrrr.model.events import I8
@@ -25,19 +25,19 @@ Clock = Callable[[I8], F8]
 Effect = Callable[[float], Change]
 """The change at a share of its possible effect: 0.0 the least, 0.5 the expected, 1.0 the most."""
 
-MOST_WORK = 6_000
+MOST_REPLAYED_WORK = 6_000
 """How many pieces of work a replay for a saving runs: the whole steps that fit, else the front part of one. Chosen."""
 
-LEAST, EXPECTED, MOST = 0.0, 0.5, 1.0
+LEAST_SHARE_OF_EFFECT, EXPECTED_SHARE_OF_EFFECT, MOST_SHARE_OF_EFFECT = 0.0, 0.5, 1.0
 """The shares of an effect at which the interval's ends and its middle are computed."""
 
-FASTEST, SLOWEST, HALVINGS = 0.25, 2.5, 10
+FASTEST, SLOWEST, PACE_HALVINGS = 0.25, 2.5, 10
 """The search for the host's pace that explains a step's time: between these multiples of the host's time, by so many
 bisections. Chosen."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class TreatmentPlan:
     """How a treatment changes the step. `effect` None: it applies and changes nothing.
 
     `beyond`, `beyond_low`: the high and low end of what it saves outside the analysed steps, in ns per step.
@@ -61,7 +61,7 @@ class Plan:
         """The least time of the step at a share of the effect, in ns."""
         return self.least_ns[1] + share * (self.least_ns[0] - self.least_ns[1])
 
-    def at(self, times: float) -> Plan:
+    def at(self, times: float) -> TreatmentPlan:
         """The plan for the same step when it takes `times` as long: times outside the graph scale with it."""
         fast, slow = self.least_ns
         return replace(
@@ -122,7 +122,7 @@ class Stopwatch:
         low, high = (FASTEST, 1.0) if wanted < now else (1.0, SLOWEST)
         if not step(low) < wanted < step(high):
             return 1.0
-        for _ in range(HALVINGS):
+        for _ in range(PACE_HALVINGS):
             middle = (low + high) / 2
             low, high = (low, middle) if step(middle) > wanted else (middle, high)
         return high
@@ -150,7 +150,7 @@ class Stopwatch:
             for graphs in self.graphs
         )
 
-    def runs(self, graphs: Sequence[StepGraph]) -> list[Run]:
+    def runs(self, graphs: Sequence[StepGraph]) -> list[GraphRun]:
         """The runs of the ranks' graphs, together where they reduce together."""
         return run_together(graphs, self.meets) if self.joined else [run(graph) for graph in graphs]
 
@@ -205,22 +205,23 @@ def _front_of(graph: StepGraph, until: int | None) -> StepGraph:
 def _until(evidence: Evidence) -> int | None:
     """Where the replays for savings stop, on the recorded clock; None: at the end.
 
-    They stop after the last step that fits in `MOST_WORK` pieces of work; within the first step if that does not fit.
+    They stop after the last step that fits in `MOST_REPLAYED_WORK` pieces of work; within the first step if that does
+    not fit.
     """
     graph, steps = evidence.graph, evidence.recorded_steps
     first, _ = evidence.recorded_window
     called = np.sort(graph.called[graph.called >= first])
-    if len(called) <= MOST_WORK or graph.serial:
+    if len(called) <= MOST_REPLAYED_WORK or graph.serial:
         return None
     later = called[called > called[0]]  # all work of a captured graph is called at once: keep at least one launch
     if not len(later):
         return None
-    most = max(int(called[MOST_WORK]), int(later[0]))
+    most = max(int(called[MOST_REPLAYED_WORK]), int(later[0]))
     ends = [begin for begin in steps.begins if first < begin <= most]
     return ends[-1] if ends else most
 
 
-def length(evidence: Evidence, graph: StepGraph, ran: Run | None = None) -> float:
+def length(evidence: Evidence, graph: StepGraph, ran: GraphRun | None = None) -> float:
     """The time of one of the analysed steps when the graph runs, in ns. `ran`: the run, if made with other ranks."""
     clock, begin, end = timed(graph, ran)
     if not len(begin):
@@ -292,7 +293,7 @@ def _opening(graph: StepGraph, at: int, on_host: float, end: F8) -> float:
     return max(on_host, float(end[earlier].max(initial=on_host)))
 
 
-def timed(graph: StepGraph, ran: Run | None = None) -> tuple[Clock, F8, F8]:
+def timed(graph: StepGraph, ran: GraphRun | None = None) -> tuple[Clock, F8, F8]:
     """(the clock of the host, begins, ends of all work) of a graph's run."""
     if graph.serial:
         clock = serial_clock(graph)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.pricing.price import WorkClass
 from gobrrr.analysis.replay.graph import StepGraph
 from gobrrr.analysis.replay.ranks import collectives
 from gobrrr.analysis.replay.what_if import Change, dropped, launching_spans, overlapped, unlaunched
@@ -22,13 +22,13 @@ MOSTLY_HIDDEN = 0.75
 """The share of the collectives that is expected to be hidden: they slow down the computing that they overlap with. At
 the least none is hidden, for one rank's trace can't tell a transfer from waiting for another rank. Chosen."""
 
-_NONE = np.empty(0, dtype=np.int64)
+_NO_WORK = np.empty(0, dtype=np.int64)
 """Indices of no work."""
 
 
 def reduced_once(evidence: Evidence, times: int) -> Effect:
     """Of each step's collectives, only the last of `times` equal parts is left."""
-    gone = np.concatenate([work[: len(work) - len(work) // max(times, 1)] for work in _by_step(evidence)] or [_NONE])
+    gone = np.concatenate([work[: len(work) - len(work) // max(times, 1)] for work in _by_step(evidence)] or [_NO_WORK])
     spans = launching_spans(evidence.graph, gone)
 
     def effect(_: float) -> Change:
@@ -44,10 +44,10 @@ def overlapping(evidence: Evidence) -> Effect:
     for all buckets. The host launches one collective per bucket. `MOSTLY_HIDDEN` of them are expected to overlap; at
     the least none does.
     """
-    compute = np.flatnonzero(evidence.priced.kind == Class.COMPUTE)
+    compute = np.flatnonzero(evidence.priced.kind == WorkClass.COMPUTE)
     compute = compute[np.argsort(evidence.graph.called[compute], kind="stable")]
     plan = [_placed(evidence, compute, evidence.graph.called[compute], work) for work in _by_step(evidence)]
-    every = np.concatenate([placed[0] for placed in plan] or [_NONE])
+    every = np.concatenate([placed[0] for placed in plan] or [_NO_WORK])
     spans = launching_spans(evidence.graph, every)
     kept = min(BUCKETS * len(plan) / max(len(every), 1), 1.0)
 
@@ -72,7 +72,7 @@ def _moved(placed: Placed, graph: StepGraph, hidden: float) -> tuple[I8, I8, I8]
     """(collectives of one step, the work that each waits for, the work that waits for it), a share of them hidden."""
     work, ready, latest, until = (indices[~graph.gone[placed[0]]] for indices in placed)
     moved = round(len(work) * hidden)
-    return (work, np.concatenate([ready[:moved], latest[moved:]]), until) if moved else (_NONE, _NONE, _NONE)
+    return (work, np.concatenate([ready[:moved], latest[moved:]]), until) if moved else (_NO_WORK, _NO_WORK, _NO_WORK)
 
 
 def _by_step(evidence: Evidence) -> list[I8]:

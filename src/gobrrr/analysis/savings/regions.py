@@ -7,16 +7,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from gobrrr.analysis.budget.idle import INPUT
+from gobrrr.analysis.budget.idle import INPUT_CAUSE
 from gobrrr.analysis.events.intervals import Spans, clip, covered, inside_spans, union
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.findings.path import KERNEL_GAP_NS
-from gobrrr.analysis.host.host_loops import HostLoop, together_share
+from gobrrr.analysis.host.host_loops import CostlyLoop, together_share
 from gobrrr.analysis.host.inputs import host_rows, input_gaps, input_stretches
 from gobrrr.analysis.host.loops import work_of
-from gobrrr.analysis.host.optimizers import STEP, Updates, optimizer_spans
+from gobrrr.analysis.host.optimizers import OPTIMIZER_STEP, Updates, optimizer_spans
 from gobrrr.analysis.host.waits import expert_loop, inner_waits, reading_ops
-from gobrrr.analysis.pricing.price import Class
+from gobrrr.analysis.pricing.price import WorkClass
 from gobrrr.analysis.replay.graph import F8, StepGraph
 from gobrrr.analysis.replay.what_if import (
     FIXED_NS,
@@ -46,25 +46,25 @@ IN_GRAPH_NS = 300.0
 EMPTY_NS = 1_000.0
 """The least device time of an empty kernel (source: as `FIXED_NS`)."""
 
-COUNTING = 14
+STEP_COUNT_LAUNCHES = 14
 """Extra launches per parameter of a for-loop Adam that counts its steps on the device (`capturable=True`), as a graph
 needs it: 22 in tests/data/h200/small_parameters.cuda_graph.json.gz instead of 8. They compute powers of the betas, what
 follows from them, and the new step number."""
 
-COUNTING_NS = 1_200.0
+STEP_COUNT_KERNEL_NS = 1_200.0
 """Device time of each of them, on one element: the median of that trace's kernels is 1,184 ns."""
 
-ADAMS = ("Adam", "AdamW")
+ADAM_OPTIMIZERS = ("Adam", "AdamW")
 """Optimizers that count their steps as Adam does; others divide as Adam does but do not."""
 
 
 def counting(evidence: Evidence, updates: Updates) -> I8:
     """One piece of work per parameter of an optimizer's updates, if it is a for-loop Adam that counts on the host."""
     spans = optimizer_spans(evidence.events)
-    kinds = {evidence.events.name_of(row).removeprefix(STEP).partition(".")[0] for row in spans.tolist()}
+    kinds = {evidence.events.name_of(row).removeprefix(OPTIMIZER_STEP).partition(".")[0] for row in spans.tolist()}
     names = [evidence.events.name_of(row) for row in evidence.priced.links.op[updates.work].tolist()]
     counts_on_device = any(name in ("aten::pow", "aten::reciprocal") for name in names)
-    if not updates.annotated or not kinds <= set(ADAMS) or counts_on_device:
+    if not updates.annotated or not kinds <= set(ADAM_OPTIMIZERS) or counts_on_device:
         return updates.work[:0]
     divided: I8 = updates.work[[name == "aten::addcdiv_" for name in names]]
     return divided
@@ -93,7 +93,7 @@ def as_graph(evidence: Evidence) -> Effect:
             if share < 0.25:
                 return captured(graph, *without(launching(evidence), updating), KERNEL_GAP_NS)
             gap = KERNEL_GAP_NS + (IN_GRAPH_NS - KERNEL_GAP_NS) * share
-            return captured(lengthened(graph, counts, COUNTING * (COUNTING_NS + gap)), *whole, gap)
+            return captured(lengthened(graph, counts, STEP_COUNT_LAUNCHES * (STEP_COUNT_KERNEL_NS + gap)), *whole, gap)
 
         return change
 
@@ -173,7 +173,7 @@ def _alone(evidence: Evidence, work: I8) -> tuple[I8, I8]:
     return begin[wanted], end[wanted]
 
 
-def as_one_turn(evidence: Evidence, host_loop: HostLoop) -> Effect:
+def as_one_turn(evidence: Evidence, host_loop: CostlyLoop) -> Effect:
     """All turns of a loop take the launches of one turn.
 
     The device's work takes as long as now, at best as long as the floor of one operation on all turns.
@@ -300,7 +300,7 @@ def _before_input(evidence: Evidence, loads: Spans) -> tuple[I8, I8, F8]:
     end = np.maximum(np.minimum(end, called), begin)
     length = np.maximum(end - begin, 1)
     covers = covered(loads, begin, end) / length
-    prepares = np.minimum(evidence.budget.gaps.of(INPUT)[gaps] / length, 1.0)
+    prepares = np.minimum(evidence.budget.gaps.of(INPUT_CAUSE)[gaps] / length, 1.0)
     share = np.divide(prepares - covers, 1.0 - covers, out=np.zeros(len(gaps)), where=covers < 1.0)
     return begin, end, np.clip(share, 0.0, 1.0)
 
@@ -338,7 +338,7 @@ def larger(evidence: Evidence, times: float) -> Effect:
     Updates, collectives and the reading of weights (`gobrrr.analysis.savings.batches`) do not grow. At the least, the
     whole step's time grows with the work.
     """
-    collectives = np.flatnonzero(evidence.priced.kind == Class.COMMUNICATION)  # gradients are as large as before
+    collectives = np.flatnonzero(evidence.priced.kind == WorkClass.COMMUNICATION)  # gradients are as large as before
     factor = np.full(len(evidence.priced.links.device), times)
     of_calls, call = works_of(evidence, np.arange(len(evidence.calls)))
     factor[of_calls] = factors(evidence, times)[call]

@@ -14,7 +14,7 @@ from gobrrr.analysis.replay.graph import F8, StepGraph
 
 
 @dataclass(frozen=True)
-class Touched:
+class TimeTaken:
     """The time that a change takes away, in ns, of each piece of device work, stretch of the host and wait.
 
     The host's stretches are those between `graph.at`.
@@ -36,7 +36,7 @@ class Touched:
         )
 
 
-def touched(before: StepGraph, after: StepGraph) -> Touched:
+def touched(before: StepGraph, after: StepGraph) -> TimeTaken:
     """The work, host time and waits that `after`, a changed `before`, no longer has."""
     duration = np.where(before.gone, 0.0, before.duration)
     work = np.zeros(len(duration))
@@ -56,7 +56,7 @@ def touched(before: StepGraph, after: StepGraph) -> Touched:
     rows = before.waits
     waited = before.events.end_ns[rows] - before.events.start_ns[rows]
     cut = np.where(after.cut & ~before.cut, waited, 0).astype(np.float64)
-    return Touched(work=work, host=_less(before.left, after.left), waits=cut)
+    return TimeTaken(work=work, host=_less(before.left, after.left), waits=cut)
 
 
 def _less(before: F8, after: F8) -> F8:

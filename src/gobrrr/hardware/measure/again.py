@@ -8,7 +8,7 @@ from gobrrr.hardware import cache
 from gobrrr.hardware.bounds import doubtful, unsettled
 from gobrrr.hardware.measure.device import find_device
 from gobrrr.hardware.measure.plan import Progress, measure
-from gobrrr.hardware.measure.watch import Watch
+from gobrrr.hardware.measure.watch import MachineWatch
 from gobrrr.model.measured import Measurement
 
 
@@ -17,7 +17,7 @@ def measure_again(
     *,
     limit_s: float,
     progress: Progress | None = None,
-    watch: Watch | None = None,
+    watch: MachineWatch | None = None,
     where: Path | None = None,
 ) -> Measurement | None:
     """Run the stages of the kept measurement again whose figures are only bounds; what is kept then.
@@ -31,7 +31,7 @@ def measure_again(
     names = unsettled(kept)
     if not names and (kept.stages or not doubtful(kept)):
         return None
-    watch = watch or Watch(found)
+    watch = watch or MachineWatch(found)
     if not watch.is_quiet():
         return None
     only = names or None  # a file from before there were stages is measured as a whole

@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from gobrrr.hardware.measure.timing import Bench, Call
-from gobrrr.model.measured import Entry, Quantity
+from gobrrr.hardware.measure.timing import Call, CallTimer
+from gobrrr.model.measured import MeasuredFigure, Quantity
 
 PYTHON_LOOP = 100_000
 """Turns of a loop of Python: a few milliseconds, far more than reading the clock takes."""
 TINY = 16
 """Elements of a tensor so small that computing takes no time beside dispatch."""
-BUDGET_S = 0.15
+HOST_FIGURE_S = 0.15
 """Seconds for one figure. Chosen, not measured."""
 
 
@@ -49,20 +49,22 @@ def python_loops() -> dict[str, Call]:
     return {"empty loop": _loop(empty), "addition": _loop(add), "attribute": _loop(attribute), "call": _loop(call)}
 
 
-def measure_python(bench: Bench) -> list[Entry]:
+def measure_python(bench: CallTimer) -> list[MeasuredFigure]:
     """Operations a second of one thread of Python."""
     return [
-        Entry(group="python", name=name, unit="1/s", amount=python_seconds(bench, call).rate(1.0), at="in a loop")
+        MeasuredFigure(
+            group="python", name=name, unit="1/s", amount=python_seconds(bench, call).rate(1.0), at="in a loop"
+        )
         for name, call in python_loops().items()
     ]
 
 
-def python_seconds(bench: Bench, loop: Call) -> Quantity:
+def python_seconds(bench: CallTimer, loop: Call) -> Quantity:
     """Seconds of one turn of one of `python_loops`."""
-    return bench.host(loop, budget_s=BUDGET_S).scaled(1 / PYTHON_LOOP)
+    return bench.host(loop, budget_s=HOST_FIGURE_S).scaled(1 / PYTHON_LOOP)
 
 
-def dispatch_calls(bench: Bench) -> dict[str, Call]:
+def dispatch_calls(bench: CallTimer) -> dict[str, Call]:
     """A call by kind of op, on tensors so small that what they compute is nothing."""
     torch, spec = bench.device.torch, bench.device.spec
     a, b = (torch.rand(TINY, device=spec) for _ in range(2))
@@ -87,16 +89,16 @@ def dispatch_calls(bench: Bench) -> dict[str, Call]:
     }
 
 
-def measure_dispatch(bench: Bench) -> list[Entry]:
+def measure_dispatch(bench: CallTimer) -> list[MeasuredFigure]:
     """Seconds that one call keeps the host, by kind of op; on a GPU that is dispatch and launch, not the kernel."""
     at = f"{TINY} to {TINY * TINY} elements"
     return [
-        Entry(group="dispatch", name=name, unit="s", amount=bench.host(call, budget_s=BUDGET_S), at=at)
+        MeasuredFigure(group="dispatch", name=name, unit="s", amount=bench.host(call, budget_s=HOST_FIGURE_S), at=at)
         for name, call in dispatch_calls(bench).items()
     ]
 
 
-def measure_launch(bench: Bench) -> list[Entry]:
+def measure_launch(bench: CallTimer) -> list[MeasuredFigure]:
     """What one tiny kernel costs: issued one by one, in a replayed graph, and the graph's own launch."""
     torch = bench.device.torch
     x = torch.rand(TINY, device=bench.device.spec)
@@ -107,13 +109,13 @@ def measure_launch(bench: Bench) -> list[Entry]:
     calls = 200
     graph = bench.capture(tiny, calls)
     figures = {
-        "eager, host": bench.host(tiny, budget_s=BUDGET_S),
-        "eager, pipelined": bench.wall(tiny, budget_s=BUDGET_S),
-        "graph replay, device": bench.time(graph.replay, budget_s=BUDGET_S, cold=False).scaled(1 / calls),
+        "eager, host": bench.host(tiny, budget_s=HOST_FIGURE_S),
+        "eager, pipelined": bench.wall(tiny, budget_s=HOST_FIGURE_S),
+        "graph replay, device": bench.time(graph.replay, budget_s=HOST_FIGURE_S, cold=False).scaled(1 / calls),
         "graph launch, host": bench.issue(graph.replay),
     }
     return [
-        Entry(group="launch", name=name, unit="s", amount=took, at=_launch_at(name, calls))
+        MeasuredFigure(group="launch", name=name, unit="s", amount=took, at=_launch_at(name, calls))
         for name, took in figures.items()
     ]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr.hardware.measure.compiler import first_line
-from gobrrr.hardware.measure.timing import Bench
-from gobrrr.model.measured import Curve, CurvePoint, Entry, Quantity, Skipped
+from gobrrr.hardware.measure.timing import CallTimer
+from gobrrr.model.measured import Curve, CurvePoint, MeasuredFigure, Quantity, Skipped
 
 LINK_BYTES = 2**28
 """Of one copy over the host link: so large that starting it takes no time beside it."""
@@ -14,7 +14,7 @@ REDUCE_BYTES = tuple(2**power for power in range(12, 31, 2))
 """Messages of the all-reduce, 4 KiB to 1 GiB."""
 
 
-def measure_host_link(bench: Bench) -> list[Entry | Skipped]:
+def measure_host_link(bench: CallTimer) -> list[MeasuredFigure | Skipped]:
     """Bytes a second of one copy, alone on the link."""
     if bench.device.is_cpu:
         return [Skipped(what="host-device links", why="the host is the device")]
@@ -27,7 +27,7 @@ def measure_host_link(bench: Bench) -> list[Entry | Skipped]:
     return found
 
 
-def _both_ways(bench: Bench, host: Any, pinned: bool) -> list[Entry | Skipped]:
+def _both_ways(bench: CallTimer, host: Any, pinned: bool) -> list[MeasuredFigure | Skipped]:
     device = bench.device.torch.empty_like(host, device=bench.device.spec, pin_memory=False)
     kind, at = "pinned" if pinned else "pageable", f"{LINK_BYTES / 2**20:.0f} MiB"
     # A pageable copy keeps the host, which feeds it: its time is the host's. A pinned one is the device's alone.
@@ -38,11 +38,12 @@ def _both_ways(bench: Bench, host: Any, pinned: bool) -> list[Entry | Skipped]:
     )
     ways: tuple[tuple[str, Quantity], ...] = ((f"to device, {kind}", to), (f"to host, {kind}", back))
     return [
-        Entry(group="host", name=name, unit="B/s", amount=took.rate(float(LINK_BYTES)), at=at) for name, took in ways
+        MeasuredFigure(group="host", name=name, unit="B/s", amount=took.rate(float(LINK_BYTES)), at=at)
+        for name, took in ways
     ]
 
 
-def measure_all_reduce(bench: Bench, deadline_s: float) -> Curve | Skipped:
+def measure_all_reduce(bench: CallTimer, deadline_s: float) -> Curve | Skipped:
     """Bus bandwidth of an all-reduce over all GPUs from one process, by bytes a GPU.
 
     A ring moves 2 (n - 1) / n of the message over each link: that share of the bytes, a second, is the bus bandwidth.
@@ -68,11 +69,11 @@ def measure_all_reduce(bench: Bench, deadline_s: float) -> Curve | Skipped:
     return Curve(name="all-reduce bus bandwidth", x_unit="B", y_unit="B/s", points=tuple(points), note=note)
 
 
-def _fits(bench: Bench, size: int, deadline_s: float) -> bool:
+def _fits(bench: CallTimer, size: int, deadline_s: float) -> bool:
     return bench.now() < deadline_s and 4 * size < bench.device.free_bytes()
 
 
-def _reduce(bench: Bench, nccl: Any, count: int, size: int) -> CurvePoint:
+def _reduce(bench: CallTimer, nccl: Any, count: int, size: int) -> CurvePoint:
     torch = bench.device.torch
     parts = [torch.rand(size // 4, device=f"cuda:{index}") for index in range(count)]
     outs = [torch.empty_like(part) for part in parts]

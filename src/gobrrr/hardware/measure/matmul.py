@@ -10,8 +10,8 @@ from msgspec import structs
 from gobrrr.hardware.measure.compiler import first_line
 from gobrrr.hardware.measure.settings import tf32
 from gobrrr.hardware.measure.stats import past_peak
-from gobrrr.hardware.measure.timing import Bench
-from gobrrr.model.measured import Curve, CurvePoint, Entry, Quantity, Skipped
+from gobrrr.hardware.measure.timing import CallTimer
+from gobrrr.model.measured import Curve, CurvePoint, MeasuredFigure, Quantity, Skipped
 
 CPU_SIZES = (256, 512, 1024, 2048, 4096)
 GPU_SIZES = (1024, 2048, 4096, 8192, 16384)
@@ -26,10 +26,10 @@ SAMPLE_S = 0.15
 CPU_LIMIT_S = 0.7
 """A size whose single call would take longer is not tried on a CPU."""
 
-Found = tuple[Entry | None, Curve | None, Skipped | None]
+Found = tuple[MeasuredFigure | None, Curve | None, Skipped | None]
 
 
-def measure_matmul(bench: Bench, dtype: str, deadline_s: float) -> Found:
+def measure_matmul(bench: CallTimer, dtype: str, deadline_s: float) -> Found:
     """The best rate of `dtype`, its curve by size, or why there is none."""
     torch = bench.device.torch
     if dtype == "tf32" and (reason := _no_tf32(bench)):
@@ -62,12 +62,12 @@ def _best(dtype: str, points: list[CurvePoint]) -> Found:
     top = max(points, key=lambda point: point.y.value)
     best = max((point.y.best for point in points if point.y.best is not None), default=None)
     amount = structs.replace(top.y, best=best)
-    entry = Entry(group="matrix", name=dtype, unit="FLOP/s", amount=amount, at=f"n = {top.x:.0f}")
+    entry = MeasuredFigure(group="matrix", name=dtype, unit="FLOP/s", amount=amount, at=f"n = {top.x:.0f}")
     curve = Curve(name=f"matmul, {dtype}", x_unit="n", y_unit="FLOP/s", points=tuple(points))
     return entry, curve, None
 
 
-def _no_tf32(bench: Bench) -> str | None:
+def _no_tf32(bench: CallTimer) -> str | None:
     torch = bench.device.torch
     if bench.device.is_cpu:
         return "a CPU has no TF32"
@@ -76,13 +76,13 @@ def _no_tf32(bench: Bench) -> str | None:
     return None
 
 
-def _room(bench: Bench, dtype: str, size: int) -> bool:
+def _room(bench: CallTimer, dtype: str, size: int) -> bool:
     """Two operands, a result of at most four bytes an element, and as much again for the library's workspace."""
     needed = size * size * (2 * ITEM_BYTES[dtype] + max(4, ITEM_BYTES[dtype]))
     return 2 * needed < bench.device.free_bytes()
 
 
-def _too_slow(bench: Bench, points: list[CurvePoint], size: int, deadline_s: float) -> bool:
+def _too_slow(bench: CallTimer, points: list[CurvePoint], size: int, deadline_s: float) -> bool:
     """Whether the time is up, or one call at the last size's rate would take too long."""
     if not points:
         return bench.now() > deadline_s
@@ -90,7 +90,7 @@ def _too_slow(bench: Bench, points: list[CurvePoint], size: int, deadline_s: flo
     return bench.now() + 6 * expected_s > deadline_s or (bench.device.is_cpu and expected_s > CPU_LIMIT_S)
 
 
-def multiplication(bench: Bench, dtype: str, m: int, k: int, n: int) -> Callable[[], Any]:
+def multiplication(bench: CallTimer, dtype: str, m: int, k: int, n: int) -> Callable[[], Any]:
     """A call that multiplies [m, k] by [k, n] random elements of `dtype`."""
     torch, spec = bench.device.torch, bench.device.spec
     native = getattr(torch, NATIVE.get(dtype, dtype))
@@ -111,7 +111,7 @@ def multiplication(bench: Bench, dtype: str, m: int, k: int, n: int) -> Callable
     return lambda: torch.mm(a, b, out=out)
 
 
-def rate(bench: Bench, dtype: str, m: int, k: int, n: int, *, budget_s: float = SAMPLE_S) -> Quantity:
+def rate(bench: CallTimer, dtype: str, m: int, k: int, n: int, *, budget_s: float = SAMPLE_S) -> Quantity:
     """FLOP/s of one multiplication; whatever torch raises for a dtype or shape that it refuses is raised."""
     tf32(bench.device.torch, dtype == "tf32")
     return bench.time(multiplication(bench, dtype, m, k, n), budget_s=budget_s).rate(flop(m, k, n))

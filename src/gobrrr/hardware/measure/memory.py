@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gobrrr.hardware.bounds import CACHE_CURVE
-from gobrrr.hardware.measure.timing import Bench
-from gobrrr.model.measured import Curve, CurvePoint, Entry, Quantity
+from gobrrr.hardware.measure.timing import CallTimer
+from gobrrr.model.measured import Curve, CurvePoint, MeasuredFigure, Quantity
 
 GPU_BYTES, CPU_BYTES = 2**30, 2**28
 """Of one tensor: far beyond any cache."""
@@ -25,14 +25,14 @@ LAUNCHES = 2
 """A kernel that takes less than this many times a replayed empty one measures launches, not memory."""
 
 
-def tensor_bytes(bench: Bench) -> int:
+def tensor_bytes(bench: CallTimer) -> int:
     """Bytes of one tensor of the DRAM measurements: a power of two that leaves most of the memory free."""
     most = int(bench.device.free_bytes() * LARGEST_SHARE)
     wanted = CPU_BYTES if bench.device.is_cpu else GPU_BYTES
     return int(min(wanted, 2 ** max(20, most.bit_length() - 1)))
 
 
-def measure_dram(bench: Bench, end_s: float = math.inf) -> list[Entry]:
+def measure_dram(bench: CallTimer, end_s: float = math.inf) -> list[MeasuredFigure]:
     """Copy and scale move a tensor's bytes twice, read and write once. Copy is always timed, each other before `end_s`.
 
     These are the program's bytes: a CPU that reads a line before it overwrites it moves half as many again.
@@ -49,13 +49,13 @@ def measure_dram(bench: Bench, end_s: float = math.inf) -> list[Entry]:
     y.fill_(0.5)  # the pages exist before the clock runs
     at = f"{size / 2**20:.0f} MiB a tensor"
     return [
-        Entry(group="memory", name=name, unit="B/s", amount=bench.time(call).rate(float(times * size)), at=at)
+        MeasuredFigure(group="memory", name=name, unit="B/s", amount=bench.time(call).rate(float(times * size)), at=at)
         for name, (times, call) in calls.items()
         if name == "copy" or bench.now() < end_s
     ]
 
 
-def last_cache(folder: Path = CACHES) -> Entry | None:
+def last_cache(folder: Path = CACHES) -> MeasuredFigure | None:
     """The size of a CPU's last cache as the system reports it; None where it doesn't."""
     sizes_ = []
     for path in sorted(folder.glob("index*/size")):
@@ -70,10 +70,10 @@ def last_cache(folder: Path = CACHES) -> Entry | None:
         return None
     size = float(max(sizes_))
     amount = Quantity(value=size, low=size, high=size, runs=1)
-    return Entry(group="cache", name="last level", unit="B", amount=amount, at="as the system reports it")
+    return MeasuredFigure(group="cache", name="last level", unit="B", amount=amount, at="as the system reports it")
 
 
-def measure_curve(bench: Bench, empty_s: float | None, end_s: float = math.inf) -> Curve:
+def measure_curve(bench: CallTimer, empty_s: float | None, end_s: float = math.inf) -> Curve:
     """Copy bandwidth by working set (source and destination together), as far as the clock is before `end_s`."""
     return _cpu_curve(bench, end_s) if bench.device.is_cpu else _gpu_curve(bench, empty_s, end_s)
 
@@ -86,7 +86,7 @@ def sizes(first: int, last: int, steps_an_octave: int = 2) -> Iterator[int]:
         step += 1
 
 
-def _gpu_curve(bench: Bench, empty_s: float | None, end_s: float) -> Curve:
+def _gpu_curve(bench: CallTimer, empty_s: float | None, end_s: float) -> Curve:
     """x * 2 replayed by a CUDA graph on the same tensors, so that what fits a cache stays there."""
     torch, points = bench.device.torch, []
     for working_set in sizes(GPU_CURVE[0], min(GPU_CURVE[1], int(bench.device.free_bytes() * LARGEST_SHARE))):
@@ -101,7 +101,7 @@ def _gpu_curve(bench: Bench, empty_s: float | None, end_s: float) -> Curve:
     return Curve(name=CACHE_CURVE, x_unit="B", y_unit="B/s", points=tuple(points), note=note)
 
 
-def _cpu_curve(bench: Bench, end_s: float) -> Curve:
+def _cpu_curve(bench: CallTimer, end_s: float) -> Curve:
     """One thread: a core's own caches cannot be seen from two."""
     points = []
     for working_set in sizes(CPU_CURVE[0], min(CPU_CURVE[1], int(bench.device.free_bytes() * LARGEST_SHARE))):

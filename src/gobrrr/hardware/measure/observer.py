@@ -27,23 +27,23 @@ from typing import Any
 from gobrrr.errors import GobrrrError
 from gobrrr.hardware.measure.device import Device
 from gobrrr.hardware.measure.stats import quantity
-from gobrrr.hardware.measure.timing import Bench, Call
+from gobrrr.hardware.measure.timing import Call, CallTimer
 from gobrrr.model.machine import RECORDING_MODES
-from gobrrr.model.measured import Entry, Quantity, Skipped
+from gobrrr.model.measured import MeasuredFigure, Quantity, Skipped
 
-GROUP = "observer"
-TURNS = 200
+OBSERVER_GROUP = "observer"
+LOOP_TURNS = 200
 """Turns of a loop: a GPU's queue takes five times as many launches before one blocks the host."""
 TRIES = 3
-ROUNDS, LEAST_ROUNDS = 7, 3
+OBSERVER_ROUNDS, LEAST_OBSERVER_ROUNDS = 7, 3
 OFF = "off"
 CHATTER = (b"USDT:", b"ERROR: External init callback must run in same thread")
 """How the lines begin that torch's profiler itself writes to standard error."""
-NOTE = "gobrrr calibration"
+EMPTY_ANNOTATION = "gobrrr calibration"
 """The name of the empty annotation."""
-LAUNCH = re.compile(r"^(cuda|hip|cu)\w*Launch\w*Kernel", re.I)
+LAUNCH_CALL = re.compile(r"^(cuda|hip|cu)\w*Launch\w*Kernel", re.I)
 """Calls of a driver that launch a kernel."""
-AT = f"{TURNS} turns of a tiny call"
+OBSERVER_LOOP = f"{LOOP_TURNS} turns of a tiny call"
 """What the figures were measured at."""
 
 Loops = Mapping[str, Call]
@@ -66,7 +66,7 @@ def loops(device: Device) -> dict[str, Call]:
     here = torch.rand(16, device=device.spec)
 
     def annotation() -> None:
-        with annotate(NOTE):
+        with annotate(EMPTY_ANNOTATION):
             pass
 
     found: dict[str, Call] = {"frames": _nothing, "views": lambda: here.view(4, 4), "annotations": annotation}
@@ -75,26 +75,30 @@ def loops(device: Device) -> dict[str, Call]:
     return found
 
 
-def measure_observer(bench: Bench, end_s: float) -> list[Entry | Skipped]:
+def measure_observer(bench: CallTimer, end_s: float) -> list[MeasuredFigure | Skipped]:
     """Seconds that recording one event adds to the host's time, by kind and mode ("op, record_shapes").
 
-    What did not come out above zero, and a mode of which fewer than `LEAST_ROUNDS` rounds fitted in before `end_s`, is
-    reported as skipped. Raises NoEventsError where the profiler does not record.
+    What did not come out above zero, and a mode of which fewer than `LEAST_OBSERVER_ROUNDS` rounds fitted in before
+    `end_s`, is reported as skipped. Raises NoEventsError where the profiler does not record.
     """
     calls = loops(bench.device)
     for call in calls.values():
         call()  # the first one imports what it needs
     frames = {name: frames_of(call) for name, call in calls.items()}
     samples = sampled(bench, calls, end_s)
-    found: list[Entry | Skipped] = []
+    found: list[MeasuredFigure | Skipped] = []
     unknown: dict[str, list[str]] = {}
     for mode in RECORDING_MODES:
-        if len(samples[mode]["views"]) < LEAST_ROUNDS:
+        if len(samples[mode]["views"]) < LEAST_OBSERVER_ROUNDS:
             found.append(Skipped(what=f"the profiler's cost, {mode}", why="too few rounds fitted into the time"))
             continue
         for kind, amount in costs(mode, samples, frames).items():
             if amount.value > 0:
-                found.append(Entry(group=GROUP, name=f"{kind}, {mode}", unit="s", amount=amount, at=AT))
+                found.append(
+                    MeasuredFigure(
+                        group=OBSERVER_GROUP, name=f"{kind}, {mode}", unit="s", amount=amount, at=OBSERVER_LOOP
+                    )
+                )
             else:
                 unknown.setdefault(kind, []).append(mode)
     for kind, modes in unknown.items():
@@ -103,14 +107,14 @@ def measure_observer(bench: Bench, end_s: float) -> list[Entry | Skipped]:
     return found
 
 
-def sampled(bench: Bench, calls: Loops, end_s: float) -> Samples:
+def sampled(bench: CallTimer, calls: Loops, end_s: float) -> Samples:
     """The host's seconds of a turn: by mode, by loop, one a round. The first round warms up and is dropped.
 
     The profiler itself is set up within the warm-up: on a GPU that can take seconds. Raises NoEventsError where it does
     not record.
     """
     found: dict[str, dict[str, list[float]]] = {mode: {name: [] for name in calls} for mode in (OFF, *RECORDING_MODES)}
-    for number in range(ROUNDS + 1):
+    for number in range(OBSERVER_ROUNDS + 1):
         began = bench.now()
         for mode, by_loop in found.items():
             with nullcontext() if mode == OFF else recording(bench.device, mode) as profiler:
@@ -174,7 +178,7 @@ def _without_chatter() -> Iterator[None]:
                         os.write(2, line)
 
 
-def _turn(bench: Bench, call: Call) -> float:
+def _turn(bench: CallTimer, call: Call) -> float:
     """The host's seconds of one turn, the least of `TRIES` loops: what else the host does only makes one longer.
 
     The device is idle before a loop and waited for after it, untimed.
@@ -183,19 +187,19 @@ def _turn(bench: Bench, call: Call) -> float:
     for _ in range(TRIES):
         bench.device.wait()
         began = bench.now()
-        for _ in range(TURNS):
+        for _ in range(LOOP_TURNS):
             call()
         least = min(least, bench.now() - began)
         bench.device.wait()
-    return least / TURNS
+    return least / LOOP_TURNS
 
 
 def _must_hold(profiler: Any, calls: Loops) -> None:
     """The events that the arithmetic counts on are there, one a turn."""
-    wanted = {"views": "aten::view", "annotations": NOTE, "kernels": "aten::add_"}
+    wanted = {"views": "aten::view", "annotations": EMPTY_ANNOTATION, "kernels": "aten::add_"}
     seen = {str(average.key): int(average.count) for average in profiler.key_averages()}
-    missing = [event for name, event in wanted.items() if name in calls and seen.get(event, 0) < TURNS]
-    if "kernels" in calls and sum(count for key, count in seen.items() if LAUNCH.search(key)) < TURNS:
+    missing = [event for name, event in wanted.items() if name in calls and seen.get(event, 0) < LOOP_TURNS]
+    if "kernels" in calls and sum(count for key, count in seen.items() if LAUNCH_CALL.search(key)) < LOOP_TURNS:
         missing.append("launches of kernels")
     if missing:
         raise NoEventsError(f"the profiler does not record all {' and '.join(missing)} here")

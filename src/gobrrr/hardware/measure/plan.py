@@ -17,13 +17,13 @@ from gobrrr.hardware.measure import host, links, matmul, memory, observer, vecto
 from gobrrr.hardware.measure.compiler import first_line
 from gobrrr.hardware.measure.device import Device, find_device
 from gobrrr.hardware.measure.settings import preserved
-from gobrrr.hardware.measure.timing import Bench
-from gobrrr.hardware.measure.watch import Watch
-from gobrrr.model.measured import Curve, Entry, Measurement, Skipped, StageRun
+from gobrrr.hardware.measure.timing import CallTimer
+from gobrrr.hardware.measure.watch import MachineWatch
+from gobrrr.model.measured import Curve, MeasuredFigure, Measurement, Skipped, StageRun
 
-LIMIT_S = 57.0
+MEASUREMENT_LIMIT_S = 57.0
 """The whole measurement: a stage that might end later is skipped."""
-VECTOR = (("float32", "fma"), ("float32", "multiply"), ("float64", "fma"))
+VECTOR_FIGURES = (("float32", "fma"), ("float32", "multiply"), ("float64", "fma"))
 """What is measured of the vector units: type and instruction."""
 
 Progress = Callable[[str, int, int], None]
@@ -35,15 +35,15 @@ class Notebook:
     """What the stages wrote down so far; each record carries the name of the stage that runs now."""
 
     stage: str = ""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[MeasuredFigure] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     runs: list[StageRun] = field(default_factory=list)
 
-    def write(self, *found: Entry | Curve | Skipped | None) -> None:
+    def write(self, *found: MeasuredFigure | Curve | Skipped | None) -> None:
         """Add each record to those of its kind."""
         for result in found:
-            if isinstance(result, Entry):
+            if isinstance(result, MeasuredFigure):
                 self.entries.append(structs.replace(result, stage=self.stage))
             elif isinstance(result, Curve):
                 self.curves.append(structs.replace(result, stage=self.stage))
@@ -64,7 +64,7 @@ class Stage:
 
     name: str
     limit_s: float
-    run: Callable[[Bench, Notebook, float], None]
+    run: Callable[[CallTimer, Notebook, float], None]
     compiles: bool = False
 
 
@@ -87,7 +87,7 @@ def stages(device: Device) -> list[Stage]:
     # The first use of the compiler loads it, which takes most of its stage's time.
     plan += [
         Stage(f"vector units, {dtype}, {kind}", 8.0 if at else 18.0, _vector(dtype, kind), compiles=True)
-        for at, (dtype, kind) in enumerate(VECTOR)
+        for at, (dtype, kind) in enumerate(VECTOR_FIGURES)
     ]
     return plan
 
@@ -97,9 +97,9 @@ def measure(
     *,
     only: Collection[str] | None = None,
     progress: Progress | None = None,
-    limit_s: float = LIMIT_S,
+    limit_s: float = MEASUREMENT_LIMIT_S,
     now: Callable[[], float] = time.perf_counter,
-    watch: Watch | None = None,
+    watch: MachineWatch | None = None,
 ) -> Measurement:
     """Measure one device ("cpu", "cuda:0"; by default the first GPU, else the CPU) in under a minute.
 
@@ -109,14 +109,16 @@ def measure(
     """
     found = find_device(device)
     plan = [stage for stage in stages(found) if only is None or stage.name in only]
-    watch = watch or Watch(found)
+    watch = watch or MachineWatch(found)
     if not found.is_cpu:
         with found.torch.cuda.device(found.index):
-            return _measure(Bench(found, now), plan, progress, limit_s, watch)
-    return _measure(Bench(found, now), plan, progress, limit_s, watch)
+            return _measure(CallTimer(found, now), plan, progress, limit_s, watch)
+    return _measure(CallTimer(found, now), plan, progress, limit_s, watch)
 
 
-def _measure(bench: Bench, plan: list[Stage], progress: Progress | None, limit_s: float, watch: Watch) -> Measurement:
+def _measure(
+    bench: CallTimer, plan: list[Stage], progress: Progress | None, limit_s: float, watch: MachineWatch
+) -> Measurement:
     started = bench.now()
     end_s = started + limit_s
     with preserved(bench.device.torch):
@@ -128,7 +130,9 @@ def _measure(bench: Bench, plan: list[Stage], progress: Progress | None, limit_s
     return structs.replace(found, duration_s=bench.now() - started)
 
 
-def _once(bench: Bench, plan: list[Stage], end_s: float, progress: Progress | None, watch: Watch) -> Measurement:
+def _once(
+    bench: CallTimer, plan: list[Stage], end_s: float, progress: Progress | None, watch: MachineWatch
+) -> Measurement:
     page, before, load = Notebook(), watch.device_share(), watch.system.load()
     run_stages(bench, plan, page, end_s, progress, watch)
     shares = [share for share in (before, watch.device_share(after=True)) if share is not None]
@@ -148,12 +152,12 @@ def _with_device(run: StageRun, share: float) -> StageRun:
 
 
 def run_stages(
-    bench: Bench,
+    bench: CallTimer,
     plan: list[Stage],
     page: Notebook,
     end_s: float,
     progress: Progress | None = None,
-    watch: Watch | None = None,
+    watch: MachineWatch | None = None,
 ) -> None:
     """Run each stage that still has time; one that fails, or has none, is written down as skipped."""
     for done, stage in enumerate(plan):
@@ -188,33 +192,33 @@ def _lost(runs: list[StageRun]) -> float:
     return min(sum((share.lost or 0.0) * share.seconds for share in shares) / whole, MOST_LOST) if whole > 0 else 0.0
 
 
-def _launch(bench: Bench, page: Notebook, _: float) -> None:
+def _launch(bench: CallTimer, page: Notebook, _: float) -> None:
     if bench.device.is_cpu:
         page.write(Skipped(what="kernel launches", why="a CPU runs ops without launching kernels"))
     else:
         page.write(*host.measure_launch(bench))
 
 
-def _curve(bench: Bench, page: Notebook, end_s: float) -> None:
+def _curve(bench: CallTimer, page: Notebook, end_s: float) -> None:
     if bench.device.is_cpu:
         page.write(memory.last_cache())
     empty = next((entry.amount.value for entry in page.entries if entry.name == "graph replay, device"), None)
     page.write(memory.measure_curve(bench, empty, end_s))
 
 
-def _matmul(dtype: str) -> Callable[[Bench, Notebook, float], None]:
+def _matmul(dtype: str) -> Callable[[CallTimer, Notebook, float], None]:
     return lambda bench, page, end_s: page.write(*matmul.measure_matmul(bench, dtype, end_s))
 
 
-def _vector(dtype: str, kind: str) -> Callable[[Bench, Notebook, float], None]:
+def _vector(dtype: str, kind: str) -> Callable[[CallTimer, Notebook, float], None]:
     return lambda bench, page, _: page.write(vector.measure_vector(bench, dtype, kind))
 
 
-def _observer(bench: Bench, page: Notebook, end_s: float) -> None:
+def _observer(bench: CallTimer, page: Notebook, end_s: float) -> None:
     page.write(*observer.measure_observer(bench, end_s))
 
 
-def _reduce(bench: Bench, page: Notebook, end_s: float) -> None:
+def _reduce(bench: CallTimer, page: Notebook, end_s: float) -> None:
     page.write(links.measure_all_reduce(bench, end_s))
 
 

@@ -25,14 +25,14 @@ FLUSH_BYTES = 512 * 2**20
 """Larger than any last-level cache in the datasheet table (256 MiB)."""
 PIPELINE_S = 0.1
 """A pipelined sample lasts about this long, or GRAPH_CALLS calls."""
-BATCH = 20
+QUEUED_SAMPLES = 20
 """Samples on a GPU that are queued before the host looks at the clock."""
 GRAPH_CALLS = 20
 """Calls in a captured graph, and at most in a pipelined sample."""
 
 
 @dataclass
-class Bench:
+class CallTimer:
     """Times calls on one device. `now` is the host's clock in seconds: a test passes its own."""
 
     device: Device
@@ -130,7 +130,7 @@ class Bench:
         self.device.wait()
         samples: list[float] = []
         while len(samples) < MIN_RUNS or (len(samples) < MAX_RUNS and self.now() - started < budget_s):
-            batch = MIN_RUNS if not samples else BATCH
+            batch = MIN_RUNS if not samples else QUEUED_SAMPLES
             samples += self._batch(call, batch, cold)
         return quantity(samples)
 

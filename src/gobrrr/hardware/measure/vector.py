@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gobrrr.hardware.measure.compiler import NoCompilerError, compiling, fused
-from gobrrr.hardware.measure.timing import Bench
-from gobrrr.model.measured import Entry, Skipped
+from gobrrr.hardware.measure.timing import CallTimer
+from gobrrr.model.measured import MeasuredFigure, Skipped
 
 CHAINS = 8
 """Independent chains an element: enough to hide the latency of an instruction (4 cycles, two pipes)."""
-STEPS = 64
+CHAIN_STEPS = 64
 """Instructions of a chain: 512 a loaded element, so that memory is no bound."""
 GPU_ELEMENTS, CPU_ELEMENTS = 2**24, 2**18
 """Of the tensor; on a CPU, for each thread."""
@@ -30,20 +30,20 @@ def chain(kind: str) -> Chain:
 
     def multiply(out: Any, x: Any, factor: Any, offset: Any) -> Any:
         values = [x + number for number in range(CHAINS)]
-        for _ in range(STEPS):
+        for _ in range(CHAIN_STEPS):
             values = [value * factor for value in values]
         return out.copy_(sum(values[1:], values[0]))
 
     def fma(out: Any, x: Any, factor: Any, offset: Any) -> Any:
         values = [x + number for number in range(CHAINS)]
-        for _ in range(STEPS):
+        for _ in range(CHAIN_STEPS):
             values = [value * factor + offset for value in values]
         return out.copy_(sum(values[1:], values[0]))
 
     return {"multiply": multiply, "fma": fma}[kind]
 
 
-def measure_vector(bench: Bench, dtype: str, kind: str) -> Entry | Skipped:
+def measure_vector(bench: CallTimer, dtype: str, kind: str) -> MeasuredFigure | Skipped:
     """FLOP/s of `kind` on `dtype`; the additions that start and end the chains are counted too."""
     torch, device = bench.device.torch, bench.device
     what = f"vector units, {dtype}, {'fused multiply-add' if kind == 'fma' else 'multiply only'}"
@@ -58,8 +58,8 @@ def measure_vector(bench: Bench, dtype: str, kind: str) -> Entry | Skipped:
     except NoCompilerError as error:
         return Skipped(what=what, why=str(error))
     took = bench.time(lambda: call(out, x, factor, offset), budget_s=0.3)
-    work = count * (CHAINS * STEPS * FLOP_OF[kind] + 2 * CHAINS - 1)
-    return Entry(
+    work = count * (CHAINS * CHAIN_STEPS * FLOP_OF[kind] + 2 * CHAINS - 1)
+    return MeasuredFigure(
         group="vector", name=f"{dtype} {kind}", unit="FLOP/s", amount=took.rate(float(work)), at=f"{CHAINS} chains"
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gobrrr.hardware.measure.device import Device
 from gobrrr.model.contention import DISTURBED, Contention
-from gobrrr.system.reading import Reading, System
+from gobrrr.system.reading import ProcessorReading, System
 
 LOOK_S = 0.3
 """How long the processors are looked at before something is measured again."""
@@ -33,7 +33,7 @@ def _asked(command: list[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Watch:
+class MachineWatch:
     """Readings of one device's machine; a test gives its own system, tool and sleep."""
 
     device: Device
@@ -42,11 +42,11 @@ class Watch:
     sleep: Callable[[float], None] = time.sleep
     pci: Path = PCI
 
-    def begin(self) -> Reading:
+    def begin(self) -> ProcessorReading:
         """Before a stage."""
         return self.system.reading()
 
-    def end(self, before: Reading) -> Contention:
+    def end(self, before: ProcessorReading) -> Contention:
         """How much others used since."""
         return self.system.since(before)
 

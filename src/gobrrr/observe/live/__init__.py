@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from gobrrr.errors import UsageError
 
 if TYPE_CHECKING:
-    from gobrrr.observe.live.watcher import Options, Progress, Watcher
+    from gobrrr.observe.live.options import WatchOptions
+    from gobrrr.observe.live.watcher import Progress, Watcher
 
 __all__ = ["make_watcher", "need_torch"]
 
-OLDEST = (2, 6)
+OLDEST_LIVE_TORCH = (2, 6)
 """The oldest version of torch that is supported."""
 
 
@@ -28,14 +29,16 @@ def need_torch() -> None:
             raise UsageError(f"torch is installed but can't be imported: {error}") from None
         raise UsageError("a live run needs torch: pip install torch") from None
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2] if part.isdigit())
-    if version < OLDEST:
+    if version < OLDEST_LIVE_TORCH:
         raise UsageError(f"torch {torch.__version__} is too old for a live run: 2.6 or newer")
 
 
-def make_watcher(options: Options | None = None, progress: Progress | None = None, steps_from: str = "") -> Watcher:
+def make_watcher(
+    options: WatchOptions | None = None, progress: Progress | None = None, steps_from: str = ""
+) -> Watcher:
     """A watcher that was not opened yet. Raises UsageError without torch."""
     need_torch()
-    from gobrrr.observe.live.watcher import Options as Defaults
+    from gobrrr.observe.live.options import WatchOptions as Defaults
     from gobrrr.observe.live.watcher import Watcher as Made
 
     return Made(options=options or Defaults(), progress=progress, steps_from=steps_from)

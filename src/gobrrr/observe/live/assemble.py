@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.model.events import Kind
+from gobrrr.model.events import EventKind
 from gobrrr.model.live import Live
 from gobrrr.model.profile import DeviceProperties, Profile, RankProfile
-from gobrrr.model.recording import Later, Recording
+from gobrrr.model.recording import Recording, SecondStep
 from gobrrr.observe.installed import is_users
 from gobrrr.observe.live import processor
 from gobrrr.observe.live.frames import with_owners
@@ -36,7 +36,7 @@ def assembled(
     seen = _shortened(seen, folders) if seen is not None else None
     live = msgspec.convert(_shorter(msgspec.to_builtins(live), folders), Live)
     events = with_owners(typical_only(processor.without(rank.events, CALIBRATION), notes))
-    if live.kind == "cpu" and not len(events.of(Kind.OP)):
+    if live.kind == "cpu" and not len(events.of(EventKind.OP)):
         notes.append(NO_OPERATION)
     rank = replace(rank, events=events, live=live, seen=seen)
     if live.kind == "cpu":
@@ -70,13 +70,13 @@ def _shortened(seen: Recording, folders: tuple[str, ...]) -> Recording:
         code={_shorter(source, folders): text for source, text in seen.code.items()},
         loops=None if seen.loops is None else tuple(short(loop, "source") for loop in seen.loops),
         again=None if seen.again is None else tuple(short(work, "source") for work in seen.again),
-        later=None if later is None else msgspec.convert(_shorter(msgspec.to_builtins(later), folders), Later),
+        later=None if later is None else msgspec.convert(_shorter(msgspec.to_builtins(later), folders), SecondStep),
     )
 
 
 def _on_processor(rank: RankProfile, fixed_ns: float, name: str) -> RankProfile:
     """The rank with the computing of operations as device work; unchanged where a real device did work."""
-    if len(rank.events.of(Kind.KERNEL)):
+    if len(rank.events.of(EventKind.KERNEL)):
         return rank
     events = processor.with_device(rank.events, fixed_ns)
     meta = msgspec.structs.replace(rank.meta, devices=(DeviceProperties(id=0, name=name),))

@@ -20,7 +20,7 @@ from gobrrr.observe.live.clock import wait
 VARIABLE = "TEARDOWN_CUPTI"
 SAFE = (12, 6)
 """The first CUDA with which detaching is safe in programs with CUDA graphs (pytorch#146604)."""
-MOST_S = 0.5
+MOST_DETACHING_S = 0.5
 """Seconds to wait for detaching, which takes milliseconds; after that it goes on beside the program. Chosen."""
 TASKS = "/proc/self/task"
 """Where Linux lists the threads of this process."""
@@ -72,7 +72,7 @@ class Attachment:
 
     def _detached(self) -> None:
         """Wait for the profiler's thread that detaches: a CUDA call starts it, and it reads the variable to its end."""
-        until = time.perf_counter() + MOST_S
+        until = time.perf_counter() + MOST_DETACHING_S
         wait()
         while _threads() - self._threads and time.perf_counter() < until:
             time.sleep(0.001)

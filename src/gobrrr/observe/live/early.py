@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from gobrrr.guarded import Parts
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.guarded import GuardedParts
+from gobrrr.model.events import EventKind, EventTable
 from gobrrr.model.live import ProfilerCost, StepTimes
 from gobrrr.model.tree import STEP_MARK
 from gobrrr.observe.live.clock import step_times
-from gobrrr.observe.live.ops.dispatch import GraphBook, Looking
-from gobrrr.observe.live.recorder import Recorder
-from gobrrr.observe.live.warmup import STEADY
+from gobrrr.observe.live.ops.dispatch import GraphBook, OperationWatch
+from gobrrr.observe.live.recorder import ProfilerRun
+from gobrrr.observe.live.warmup import STEADY_FACTOR
 
-SURE = 3
+LEAST_SURE_STEPS = 3
 """Timed steps whose extremes are their interval; fewer do not show how much steps vary. Chosen."""
-SLOWED = 3.0
+MOST_SLOWDOWN = 3.0
 """How many times longer the profiler makes a step at most: two- to threefold on real traces (docs/design.md)."""
 
 
@@ -28,13 +28,13 @@ class Early:
     """
 
     def __init__(self, ours: Callable[[], AbstractContextManager[None]], graphs: GraphBook) -> None:
-        self.recorder: Recorder | None = None
-        self.looking: Looking | None = None
+        self.recorder: ProfilerRun | None = None
+        self.looking: OperationWatch | None = None
         self.over = False
         self._ours, self._graphs = ours, graphs
-        self._recording: Recorder | None = None
-        self._look: Looking | None = None
-        self._parts = Parts()
+        self._recording: ProfilerRun | None = None
+        self._look: OperationWatch | None = None
+        self._parts = GuardedParts()
 
     @property
     def recording(self) -> bool:
@@ -54,7 +54,7 @@ class Early:
         elif held():
             self.over = True
         else:
-            self._recording = Recorder()
+            self._recording = ProfilerRun()
             with self._ours():
                 self._recording.begin()
             self._recording.mark()
@@ -73,8 +73,8 @@ class Early:
         self.recorder = self.looking = None
         self.over = False
 
-    def _opened(self) -> Looking:
-        look = Looking(self._graphs)
+    def _opened(self) -> OperationWatch:
+        look = OperationWatch(self._graphs)
         look.open()
         return look
 
@@ -86,16 +86,18 @@ def times_of_few(ns: list[float]) -> StepTimes | None:
     """
     if not ns:
         return None
-    low, high = (1 / STEADY, STEADY) if len(ns) < SURE else (1.0, 1.0)
+    low, high = (1 / STEADY_FACTOR, STEADY_FACTOR) if len(ns) < LEAST_SURE_STEPS else (1.0, 1.0)
     return step_times(ns, low=low * min(ns), high=high * max(ns))
 
 
 def times_of_recorded(events: EventTable, cost: ProfilerCost | None) -> StepTimes:
     """The record where no step was timed: the time of the recorded step, less the cost of recording, widened too."""
-    marks = events.of(Kind.ANNOTATION)
+    marks = events.of(EventKind.ANNOTATION)
     most = float(max(events.duration_ns[at] for at in marks if events.names[events.name[at]].startswith(STEP_MARK)))
     added = 0.0
     if cost is not None:
-        added = cost.op_ns * len(events.of(Kind.OP)) + cost.python_ns * len(events.of(Kind.PYTHON))
-    least = max(most - added, most / SLOWED)
-    return StepTimes(wall_ns=least, low_ns=least / STEADY, high_ns=most * STEADY, ns=(), median_ns=least, mean_ns=least)
+        added = cost.op_ns * len(events.of(EventKind.OP)) + cost.python_ns * len(events.of(EventKind.PYTHON))
+    least = max(most - added, most / MOST_SLOWDOWN)
+    return StepTimes(
+        wall_ns=least, low_ns=least / STEADY_FACTOR, high_ns=most * STEADY_FACTOR, ns=(), median_ns=least, mean_ns=least
+    )

@@ -8,7 +8,7 @@ from gobrrr.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class WatchOptions:
     """How many steps are looked at: after warm-up 1 + `window` without the profiler, 1 + `profiled` with it, and three.
 
     The warm-up takes at least `warmup` steps. It ends when nothing is compiled any more and steps get no faster, at the

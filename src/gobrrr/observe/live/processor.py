@@ -17,29 +17,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gobrrr.model.events import ABSENT, COLUMN_TYPES, I8, EventTable, Kind
+from gobrrr.model.events import ABSENT, COLUMN_TYPES, I8, EventKind, EventTable
 from gobrrr.model.tree import parents, sums_below
 
-LAUNCH = "cpuLaunch"
+CPU_LAUNCH = "cpuLaunch"
 KERNEL_NAME = "CPU {}"
 """The names of the launches and kernels that are made here."""
-GENERATED = "## Call CompiledFxGraph"
+COMPILED_GRAPH_CALL = "## Call CompiledFxGraph"
 """How the profiler's name begins for the call of a compiled graph."""
 CORRELATION = 1 << 40
 """The first correlation id of these kernels: above the ids that the profiler gives."""
 
-SHORTEST = 0.25
+SHORTEST_COMPUTE = 0.25
 """A shorter stretch, as a share of an empty operation's time, can't be told from dispatch. Chosen."""
 
 LEAST_OWN = 0.5
 """An operation only calls others where its own time is less than this share of the time that they compute. Chosen."""
 
-CALLING = 10
+MOST_CALLING = 10
 """The most that an operation takes to prepare the operations that it calls, in times of an empty operation. Chosen."""
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ComputePieces:
     """Device work made of host time, as parallel arrays. `op`: the row of the operation that computes."""
 
     op: I8
@@ -53,13 +53,13 @@ def with_device(events: EventTable, fixed_ns: float) -> EventTable:
     if not len(pieces.op):
         return events
     count = len(pieces.op)
-    names = [*events.names, LAUNCH]
+    names = [*events.names, CPU_LAUNCH]
     known = {row: KERNEL_NAME.format(events.names[row]) for row in np.unique(events.name[pieces.op]).tolist()}
     place = {row: len(names) + at for at, row in enumerate(known)}
     names += known.values()
     ids = np.arange(count, dtype=np.int64) + CORRELATION
     launch = {
-        "kind": np.full(count, Kind.RUNTIME),
+        "kind": np.full(count, EventKind.RUNTIME),
         "name": np.full(count, len(events.names)),
         "start_ns": pieces.start_ns,
         "duration_ns": np.zeros(count),
@@ -67,7 +67,7 @@ def with_device(events: EventTable, fixed_ns: float) -> EventTable:
         "correlation": ids,
     }
     kernel = {
-        "kind": np.full(count, Kind.KERNEL),
+        "kind": np.full(count, EventKind.KERNEL),
         "name": np.array([place[row] for row in events.name[pieces.op].tolist()]),
         "start_ns": pieces.start_ns,
         "duration_ns": pieces.duration_ns,
@@ -86,14 +86,14 @@ def with_device(events: EventTable, fixed_ns: float) -> EventTable:
     )  # fmt: skip
 
 
-def computing(events: EventTable, fixed_ns: float) -> Pieces:
+def computing(events: EventTable, fixed_ns: float) -> ComputePieces:
     """The stretches of host time in which operations compute, in order of start."""
-    wanted = np.array([has_kernel(name) or name.startswith(GENERATED) for name in events.names], dtype=bool)
-    rows = events.of(Kind.OP, Kind.ANNOTATION)
+    wanted = np.array([has_kernel(name) or name.startswith(COMPILED_GRAPH_CALL) for name in events.names], dtype=bool)
+    rows = events.of(EventKind.OP, EventKind.ANNOTATION)
     candidates = rows[wanted[events.name[rows]]]
     if not len(candidates):
-        return Pieces(candidates, candidates, candidates)
-    around = parents(events, Kind.OP, Kind.ANNOTATION)
+        return ComputePieces(candidates, candidates, candidates)
+    around = parents(events, EventKind.OP, EventKind.ANNOTATION)
     inner = rows[around[rows] >= 0]
     outer = around[inner]
     order = np.argsort(outer, kind="stable")
@@ -108,13 +108,13 @@ def computing(events: EventTable, fixed_ns: float) -> Pieces:
         # recording an inner operation takes time on either side of its event, which counts as its parent's
         pieces = _pieces(row, int(start[row]), int(stop[row]), inner[a:b], start, stop, fixed_ns)
         called = inner[a:b][computes[inner[a:b]] > 0]
-        least = LEAST_OWN * float((stop[called] - start[called]).sum()), CALLING * fixed_ns
+        least = LEAST_OWN * float((stop[called] - start[called]).sum()), MOST_CALLING * fixed_ns
         calling = min(least) if own_kernel(events.name_of(row)) else max(least)
         if not len(called) or sum(length for _, _, length in pieces) > calling:
             found += pieces
     found.sort(key=itemgetter(1))
     columns = np.array(found, dtype=np.int64).reshape(-1, 3)
-    return Pieces(columns[:, 0], columns[:, 1], columns[:, 2])
+    return ComputePieces(columns[:, 0], columns[:, 1], columns[:, 2])
 
 
 def _pieces(
@@ -133,13 +133,13 @@ def _pieces(
         taken = min(dispatch, last - first)
         dispatch -= taken
         length = int(last - first - taken)
-        if length > SHORTEST * fixed_ns:
+        if length > SHORTEST_COMPUTE * fixed_ns:
             # one nanosecond inside, so that no operation that ends at this instant owns it
             result.append((row, last - length + (1 if length > 1 else 0), length - (1 if length > 1 else 0)))
     return result
 
 
-OWN = ("CPU", "SparseCPU")
+CPU_DISPATCH_KEYS = ("CPU", "SparseCPU")
 """The dispatch keys of kernels that were written for the CPU."""
 
 
@@ -148,7 +148,7 @@ def has_kernel(name: str) -> bool:
     """Whether an operation has a kernel that computes on the CPU, and does not make a view or only call others."""
     if "::" not in name or name.startswith(("aten::empty", "aten::new_empty", "aten::resize_", "aten::set_")):
         return False
-    return any(_computes(schema, (*OWN, "CompositeExplicitAutograd")) for schema in _schemas(name))
+    return any(_computes(schema, (*CPU_DISPATCH_KEYS, "CompositeExplicitAutograd")) for schema in _schemas(name))
 
 
 @lru_cache(maxsize=4096)
@@ -158,7 +158,7 @@ def own_kernel(name: str) -> bool:
     One for all devices mostly calls other operations. True also for what is no operation (a compiler's own code).
     """
     schemas = _schemas(name)
-    return not schemas or any(_computes(schema, OWN) for schema in schemas)
+    return not schemas or any(_computes(schema, CPU_DISPATCH_KEYS) for schema in schemas)
 
 
 def _schemas(name: str) -> list[torch._C.FunctionSchema]:
@@ -182,12 +182,12 @@ def _computes(schema: torch._C.FunctionSchema, keys: tuple[str, ...]) -> bool:
 
 def fixed_ns(events: EventTable, annotation: str) -> float | None:
     """The median duration of the operations within the calibration's annotation; None where it was not recorded."""
-    marks = events.of(Kind.ANNOTATION, Kind.OP)
+    marks = events.of(EventKind.ANNOTATION, EventKind.OP)
     marks = marks[np.array([events.name_of(int(row)) == annotation for row in marks], dtype=bool)]
     if not len(marks):
         return None
     low, high = events.start_ns[marks].min(), events.end_ns[marks].max()
-    rows = events.of(Kind.OP)
+    rows = events.of(EventKind.OP)
     inside: NDArray[np.bool_] = (events.start_ns[rows] >= low) & (events.end_ns[rows] <= high)
     adds = np.array([events.name_of(int(row)) == "aten::add" for row in rows[inside]], dtype=bool)
     durations = events.duration_ns[rows[inside][adds]] if adds.any() else np.empty(0)
@@ -196,7 +196,7 @@ def fixed_ns(events: EventTable, annotation: str) -> float | None:
 
 def without(events: EventTable, annotation: str) -> EventTable:
     """The events before the calibration."""
-    marks = [row for row in events.of(Kind.ANNOTATION, Kind.OP).tolist() if events.name_of(row) == annotation]
+    marks = [row for row in events.of(EventKind.ANNOTATION, EventKind.OP).tolist() if events.name_of(row) == annotation]
     if not marks:
         return events
     begin = min(int(events.start_ns[row]) for row in marks)

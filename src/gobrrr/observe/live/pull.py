@@ -23,7 +23,7 @@ from gobrrr.observe.live.watcher import Watcher
 from gobrrr.observe.live.watches.rivals import recording
 from gobrrr.observe.targets import step_of
 
-MOST_STEPS = 1_000
+MOST_PULLED_STEPS = 1_000
 """Calls after which the step is not called again, whatever the watcher needs; chosen."""
 MOST_DISTURBED = 3
 """Steps that start a profiler of their own, after which every step is assumed to; chosen."""
@@ -60,7 +60,7 @@ def pull(
         if ready is not None:
             ready(pulled.workload)
         watcher.boundary()
-        for _ in range(MOST_STEPS):
+        for _ in range(MOST_PULLED_STEPS):
             if watcher.done or watcher.disturbed >= MOST_DISTURBED:
                 break
             pulled.call()

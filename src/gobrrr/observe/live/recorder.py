@@ -30,12 +30,12 @@ from gobrrr.observe.live.clock import on_gpu, wait
 CALIBRATION = "gobrrr calibration"
 """The annotation around operations on one element: what recording an operation adds to its own duration."""
 
-MEMORY = "/dev/shm"
+MEMORY_FOLDER = "/dev/shm"
 """Linux's folder of files in memory: for a profile that can't be written to the folder for temporary files."""
 
-TINY_OPS = 200
+TIMED_CALLS = 200
 """Calls in a timed loop; chosen."""
-CHATTER = (b"USDT:", b"ERROR: External init callback must run in same thread")
+PROFILER_CHATTER = (b"USDT:", b"ERROR: External init callback must run in same thread")
 """How the lines begin that torch's profiler writes to standard error about itself."""
 
 
@@ -47,7 +47,7 @@ class Loops:
     python_ns: float
 
 
-class Recorder:
+class ProfilerRun:
     """Runs the profiler over some steps: `begin`, then `mark` at the start of each step that counts, then `end`."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Recorder:
         except (OSError, InputError) as error:
             del notes[before:]
             with suppress(OSError, InputError, RuntimeError):  # the folder is full, or the program has removed it
-                return self._read(notes, MEMORY)
+                return self._read(notes, MEMORY_FOLDER)
             where = tempfile.gettempdir() if tempfile.tempdir else "a temporary folder"
             raise InputError(f"the profile can't be written to {where} and read back (no room?): {error}") from None
 
@@ -154,7 +154,7 @@ def _hooked(hook: Any) -> None:
 
 def _tiny_ops() -> None:
     tensor = torch.ones(1, device="cpu")  # whatever the program's default device is
-    for _ in range(TINY_OPS):
+    for _ in range(TIMED_CALLS):
         torch.add(tensor, tensor)
 
 
@@ -163,7 +163,7 @@ def _nothing() -> None:
 
 
 def _tiny_calls() -> None:
-    for _ in range(TINY_OPS):
+    for _ in range(TIMED_CALLS):
         _nothing()
 
 
@@ -180,7 +180,7 @@ def time_loops() -> Loops:
 def _timed(loop: Callable[[], None]) -> float:
     begin = time.perf_counter_ns()
     loop()
-    return (time.perf_counter_ns() - begin) / TINY_OPS
+    return (time.perf_counter_ns() - begin) / TIMED_CALLS
 
 
 @contextmanager
@@ -201,7 +201,7 @@ def _without_chatter() -> Iterator[None]:
             os.close(saved)
             held.seek(0)
             for line in held.read().splitlines(keepends=True):
-                if not line.startswith(CHATTER):
+                if not line.startswith(PROFILER_CHATTER):
                     with suppress(OSError):  # the reader of a pipe is gone
                         os.write(2, line)
 

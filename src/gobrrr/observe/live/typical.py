@@ -10,26 +10,29 @@ import re
 
 import numpy as np
 
-from gobrrr.model.events import EventTable, Kind
+from gobrrr.model.events import EventKind, EventTable
 
-STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
+STEP_ANNOTATION = re.compile(r"ProfilerStep\s*#\s*\d+")
 """The annotation of a step."""
 
-MOST_OFF = 0.25
+TYPICAL_OPERATIONS_SHARE = 0.25
 """A step did something else where its number of operations differs from the median by more than this share. Chosen."""
 
 
 def typical_only(events: EventTable, notes: list[str]) -> EventTable:
     """The events without the marks of steps outside the longest run of alike ones; a note counts those left out."""
-    named = np.array([STEP.match(name) is not None for name in events.names], dtype=bool)
-    marks = events.of(Kind.ANNOTATION, Kind.OP)
+    named = np.array([STEP_ANNOTATION.match(name) is not None for name in events.names], dtype=bool)
+    marks = events.of(EventKind.ANNOTATION, EventKind.OP)
     marks = marks[named[events.name[marks]]] if len(marks) else marks
     ids, first = np.unique(events.name[marks], return_index=True)
     order = np.argsort(events.start_ns[marks[first]], kind="stable")
     ids, rows = ids[order], marks[first][order]
-    starts = np.sort(events.start_ns[events.of(Kind.OP)])
+    starts = np.sort(events.start_ns[events.of(EventKind.OP)])
     ops = np.searchsorted(starts, events.end_ns[rows]) - np.searchsorted(starts, events.start_ns[rows])
-    if not len(ops) or (kept := _longest_run(np.abs(ops - np.median(ops)) <= MOST_OFF * np.median(ops))).all():
+    if (
+        not len(ops)
+        or (kept := _longest_run(np.abs(ops - np.median(ops)) <= TYPICAL_OPERATIONS_SHARE * np.median(ops))).all()
+    ):
         return events
     notes.append(
         f"{int((~kept).sum())} of {len(kept)} recorded steps are left out: they did more or less than the others, as "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-STEADY = 1.25
+STEADY_FACTOR = 1.25
 """Steps are steady when one takes at most this many times the fastest so far, and is not this many times faster than
 the one before. Chosen."""
 
@@ -45,8 +45,8 @@ class WarmUp:
         if not lengths:
             return True
         quiet = self._marks[-1].compiles == self._marks[-2].compiles
-        falling = len(lengths) > 1 and lengths[-1] * STEADY < lengths[-2]
-        return quiet and not falling and lengths[-1] <= STEADY * min(lengths)
+        falling = len(lengths) > 1 and lengths[-1] * STEADY_FACTOR < lengths[-2]
+        return quiet and not falling and lengths[-1] <= STEADY_FACTOR * min(lengths)
 
     def lengths_ns(self) -> list[float]:
         """The time of each step, until the device had finished it."""
@@ -57,7 +57,7 @@ class WarmUp:
         steps = self._steps()
         if not steps:
             return None
-        most = STEADY * min(length for length, _ in steps)
+        most = STEADY_FACTOR * min(length for length, _ in steps)
         return NS_PER_S * statistics.median(issued for length, issued in steps if length <= most)
 
     def _steps(self) -> list[tuple[float, float]]:

@@ -13,16 +13,16 @@ import msgspec
 
 from gobrrr import units
 from gobrrr.errors import UsageError
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.model.live import Live, Switches
 from gobrrr.model.profile import Profile, RankProfile
 from gobrrr.observe.live.assemble import assembled
 from gobrrr.observe.live.clock import Clock, on_gpu, wait
-from gobrrr.observe.live.early import SURE, Early, times_of_few, times_of_recorded
+from gobrrr.observe.live.early import LEAST_SURE_STEPS, Early, times_of_few, times_of_recorded
 from gobrrr.observe.live.frames import current_folder
-from gobrrr.observe.live.ops.dispatch import GraphBook, HeldWatch, Looking, LookingAgain, Repeats
-from gobrrr.observe.live.options import Options as Options
-from gobrrr.observe.live.recorder import Loops, Recorder, profiler_cost, time_loops
+from gobrrr.observe.live.ops.dispatch import GraphBook, HeldWatch, OperationWatch, Repeats, SecondStepWatch
+from gobrrr.observe.live.options import WatchOptions
+from gobrrr.observe.live.recorder import Loops, ProfilerRun, profiler_cost, time_loops
 from gobrrr.observe.live.turns import give_back, take
 from gobrrr.observe.live.warmup import WarmUp
 from gobrrr.observe.live.watches.rivals import RivalWatch, about, recording
@@ -32,10 +32,10 @@ from gobrrr.observe.live.watches.together import Watches
 LEAD_IN = 1
 """Profiled steps that do not count: the profiler's own start falls into the first."""
 
-WAITS, OPERATIONS, REPEATS = "the waits for the device", "the operations of a step", "work that is done again"
+WAITS, STEP_OPERATIONS, REPEATS = "the waits for the device", "the operations of a step", "work that is done again"
 """What the last three steps are looked at for, one each."""
 
-Look = TypeVar("Look", SyncWatch, Looking, LookingAgain)
+Look = TypeVar("Look", SyncWatch, OperationWatch, SecondStepWatch)
 NS_PER_S = 1e9
 RECORDED_S = 0.6
 """Seconds that recording may add to the profiled steps together, which limits memory: torch keeps 8 GB of records for
@@ -69,7 +69,7 @@ class Watcher:
     at any step; so one step is recorded and one looked at first, which are the answer where it does.
     """
 
-    options: Options = field(default_factory=Options)
+    options: WatchOptions = field(default_factory=WatchOptions)
     progress: Progress | None = None
     steps_from: str = ""
     found_late: str = ""
@@ -222,19 +222,19 @@ class Watcher:
     # -- phases
 
     def _reset(self) -> None:
-        self._watches, self._parts = Watches(), Parts()
+        self._watches, self._parts = Watches(), GuardedParts()
         self._steps, self._seen = -1, 0
         self._warm_up: WarmUp = WarmUp()
         self._clock = Clock()
         self._times: Any = None
-        self._recorder: Recorder | None = None
+        self._recorder: ProfilerRun | None = None
         self._recorded, self._held = False, HeldWatch(self._parts)
         self._early: Early = Early(self._rival.ours, self.graphs)
         self._ended_after = self._warmup_steps = 0
         self._profiled_steps, self._most_profiled = 0, self.options.profiled
         self._sync_watch: SyncWatch | None = None
-        self._looking: Looking | None = None
-        self._second: LookingAgain | None = None
+        self._looking: OperationWatch | None = None
+        self._second: SecondStepWatch | None = None
         self._loops: Loops | None = None
 
     def _leave(self) -> None:
@@ -278,7 +278,7 @@ class Watcher:
             self._watches.window_ends(self._window_steps)
             self._times = self._clock.times()
         timed = self._times.ns if self._times is not None else ()
-        if len(timed) < SURE:
+        if len(timed) < LEAST_SURE_STEPS:
             self._times = times_of_few([*self._warm_up.lengths_ns(), *timed])
         self._looking = self._early.looking
         self._loops = self._loops or time_loops()
@@ -316,7 +316,7 @@ class Watcher:
     def _begin_profile(self) -> None:
         self.phase = Phase.PROFILE
         self._held.begin(self._steps, LEAD_IN)
-        self._profiled_steps, self._recorder = -LEAD_IN, Recorder()
+        self._profiled_steps, self._recorder = -LEAD_IN, ProfilerRun()
         with self._rival.ours():
             self._recorder.begin()
         self._profile_began = time.perf_counter()  # loading the profiler is no recording
@@ -358,13 +358,13 @@ class Watcher:
         self.phase = Phase.DISPATCH
         self._held.boundary(self._steps)
         self._repeats = Repeats()
-        self._looking = self._look(OPERATIONS, Looking(self.graphs, self._repeats))
+        self._looking = self._look(STEP_OPERATIONS, OperationWatch(self.graphs, self._repeats))
         if self._looking is None:
             self._finish()
 
-    def _begin_again(self, first: Looking) -> None:
+    def _begin_again(self, first: OperationWatch) -> None:
         self.phase = Phase.AGAIN
-        self._second = self._look(REPEATS, LookingAgain(first, self._repeats, self.graphs))
+        self._second = self._look(REPEATS, SecondStepWatch(first, self._repeats, self.graphs))
         if self._second is None:
             self._finish()
 
@@ -386,7 +386,7 @@ class Watcher:
             self._parts.make(WAITS, self._sync_watch.close, None)
             self._begin_dispatch()
         elif self.phase is Phase.DISPATCH and self._looking is not None:
-            self._parts.make(OPERATIONS, self._looking.close, None)
+            self._parts.make(STEP_OPERATIONS, self._looking.close, None)
             self._held.boundary(self._steps, self._looking.made)
             self._begin_again(self._looking)
         elif self._second is not None:
@@ -405,7 +405,7 @@ class Watcher:
         seen = self._looking.seen if self._looking is not None else None
         return found if found is None or seen is None else msgspec.structs.replace(found, autocast=seen.autocast)
 
-    def _assembled(self, target: str, recorder: Recorder, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
+    def _assembled(self, target: str, recorder: ProfilerRun, rank: RankProfile, notes: list[str], cpu: str) -> Profile:
         watched = self._watches.found()
         seen = self._looking.seen if self._looking is not None else None
         cuda, observer = recorder.gpu, profiler_cost(self._loops, recorder.loops)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gobrrr.model.plain import MOST_ITEMS, NUMBERS, plain_list, plain_text
+from gobrrr.model.plain import MOST_ITEMS, NUMBER_TYPES, plain_list, plain_text
 from gobrrr.model.work import Argument, OpCall, Scalar, Tensor, TensorList
 
 _EMPTY = Scalar("")
@@ -116,7 +116,7 @@ def _argument(value: Any) -> Argument:
 
 def many_numbers(value: list[Any] | tuple[Any, ...]) -> bool:
     """Whether this is a list of numbers that is too long to be looked at one by one."""
-    return len(value) > MOST_ITEMS and isinstance(value[0], NUMBERS)
+    return len(value) > MOST_ITEMS and isinstance(value[0], NUMBER_TYPES)
 
 
 def _scalar(value: Any) -> Scalar:

@@ -13,10 +13,10 @@ from gobrrr.report.page.markup import Markup, bar, code, el, join, section
 from gobrrr.report.pasted import folded
 from gobrrr.report.text import clean_lines, sanitise, short_name
 
-CODE_CELLS = 34
+CARD_CODE_CHARACTERS = 34
 """Characters of code that fit a line of a card on a screen 1,280 px wide."""
 
-COSTS = (
+FINDINGS_LEAD = (
     "Sorted by cost; no time is counted twice. A treatment above may save more than a finding costs, if it mends "
     "several, or less, if the step then waits for something else."
 )
@@ -76,7 +76,7 @@ def _of_step(item: Prescription, step: float | None) -> str:
 
 
 def _code(how: str) -> Markup:
-    lines = [part for line in clean_lines(how) for part in folded(line, CODE_CELLS)]
+    lines = [part for line in clean_lines(how) for part in folded(line, CARD_CODE_CHARACTERS)]
     return el("pre", el("code", join(el("span", line, Markup("\n")) for line in lines)), tabindex="0")
 
 
@@ -89,7 +89,7 @@ def findings(diagnosis: Diagnosis, links: list[Link]) -> Markup:
         _finding(item, link, index, beside.get(item.code, []))
         for index, (item, link) in enumerate(zip(diagnosis.findings, links, strict=True))
     ]
-    return section("findings", "Findings", el("ol", cards, class_="cards"), lead=COSTS)
+    return section("findings", "Findings", el("ol", cards, class_="cards"), lead=FINDINGS_LEAD)
 
 
 def _finding(item: Finding, link: Link, index: int, beside: list[Finding]) -> Markup:

@@ -142,13 +142,17 @@ def _work(diagnosis: Diagnosis, line: Timeline) -> list[tuple[str, str]]:
     return legend + [(colour, f"host: {name}") for colour, name in named]
 
 
-HOST = {"op": ("gc", "operations"), "annotation": ("compile", "annotations"), "driver": ("sync", "driver calls")}
+HOST_KINDS_SHOWN = {
+    "op": ("gc", "operations"),
+    "annotation": ("compile", "annotations"),
+    "driver": ("sync", "driver calls"),
+}
 """Kind of a place on the host's lanes -> (colour class, name in the legend)."""
 
 
 def host_kind(kind: str) -> tuple[str, str]:
     """(colour class, name in the legend) of a kind of place on the host's lanes."""
-    return HOST.get(kind, ("python", "Python"))
+    return HOST_KINDS_SHOWN.get(kind, ("python", "Python"))
 
 
 def _legend(items: list[tuple[str, str]], *, round_first: bool = False) -> Markup:
@@ -159,7 +163,7 @@ def _legend(items: list[tuple[str, str]], *, round_first: bool = False) -> Marku
     return el("ul", marks, class_="legend")
 
 
-MOST_GAPS, LEAST_SHARE = 4, 0.002
+MOST_GAPS, LEAST_GAP_SHARE = 4, 0.002
 """Gaps that are listed, and the share of the step that each must have; chosen."""
 
 
@@ -169,7 +173,7 @@ def _gaps(line: Timeline) -> Markup | None:
     if not lengths:
         return el("p", "The device is never idle in this step.", class_="after")
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])[:MOST_GAPS]
-    long = [index for index in order if lengths[index] >= LEAST_SHARE * line.length_ns]
+    long = [index for index in order if lengths[index] >= LEAST_GAP_SHARE * line.length_ns]
     if not long:
         longest, together = units.duration(max(lengths)), units.duration(sum(lengths))
         text = f"{len(lengths):,} gaps, none longer than {longest}; together {together}."

@@ -15,7 +15,7 @@ from gobrrr.report.page.links import Link
 from gobrrr.report.page.machine import ceiling
 from gobrrr.report.page.machines import machines_data
 from gobrrr.report.page.modules import label
-from gobrrr.report.page.tables import NAME_CELLS, kernels_of
+from gobrrr.report.page.tables import OP_NAME_CHARACTERS, kernels_of
 from gobrrr.report.page.verdict import CAUSE_COLOURS, row_colour
 from gobrrr.report.page.what_if import offers, what_if_data
 from gobrrr.report.text import sanitise, short_name, shorten
@@ -80,7 +80,7 @@ class _Names:
 def _budget(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     return [
         {
-            "name": f"{words.GROUPS.get(row.kind, row.kind)}, {row.label}",
+            "name": f"{words.BUDGET_GROUPS.get(row.kind, row.kind)}, {row.label}",
             "colour": row_colour(row, index),
             "ns": row.ns,
             "share": row.share,
@@ -91,7 +91,7 @@ def _budget(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 
 def _op(row: OpRow, launched: list[str], names: _Names) -> dict[str, Any]:
     return {
-        "name": shorten(short_name(row.op), NAME_CELLS),
+        "name": shorten(short_name(row.op), OP_NAME_CHARACTERS),
         "full": names(row.op),
         "shapes": sanitise(row.shapes),
         "family": sanitise(row.family),

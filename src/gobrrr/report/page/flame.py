@@ -14,7 +14,7 @@ from gobrrr.report.page.markup import Markup, el, folded
 from gobrrr.report.page.verdict import cause_colour
 from gobrrr.report.text import sanitise
 
-DEVICE, PROCESSOR = "the device works", "operations compute"
+DEVICE_WORKS, PROCESSOR_WORKS = "the device works", "operations compute"
 """The name, in the legend, of time in which the device works, and of time in which a CPU computes."""
 
 
@@ -65,7 +65,7 @@ def flame(diagnosis: Diagnosis) -> Markup | None:
 def flame_data(diagnosis: Diagnosis, name: Callable[[str], int]) -> dict[str, Any]:
     """The columns of the places. `name` returns the index of a text in the page's table; "sort": what takes most of a
     place's time."""
-    works = PROCESSOR if diagnosis.device_model.on_host else DEVICE
+    works = PROCESSOR_WORKS if diagnosis.device_model.on_host else DEVICE_WORKS
     sorts = {works: "saving"}
     columns: dict[str, list[Any]] = {key: [] for key in ("parent", "kind", "name", "source", "calls", "sort")}
     for place in diagnosis.places:

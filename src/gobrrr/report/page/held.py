@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.report.held import Held, held, without_frames
+from gobrrr.report.held import HoldingPlace, held, without_frames
 from gobrrr.report.page.markup import Markup, el, join
 
 
@@ -29,7 +29,7 @@ def section_of(diagnosis: Diagnosis) -> Markup | None:
     return el("section", table, id="held", aria_label="What holds the step") if table is not None else None
 
 
-def _row(place: Held, soft: str | None) -> Markup:
+def _row(place: HoldingPlace, soft: str | None) -> Markup:
     where = el("span", f"{place.where} ", class_="sub", style=soft) if place.where else None
     return el(
         "tr",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gobrrr.model.diagnosis import Diagnosis, Finding, OpRow, Place
 
-CAUSES = {
+GAP_CAUSES = {
     "O01": ("launching", "python"),
     "O02": ("sync_drain",),
     "O03": ("launching", "python"),
@@ -17,7 +17,7 @@ CAUSES = {
     "D01": ("input", "host_compute"),
 }
 """Code of a condition -> the causes of the gaps that it is about."""
-KINDS = {"N": ("communication",), "D": ("transfer",)}
+WORK_KINDS = {"N": ("communication",), "D": ("transfer",)}
 """First letter of a condition's code -> the kinds of device work, other than calls, that it is about."""
 
 _SHAPE = re.compile(r"\[\d[\d, ]*\]")
@@ -44,8 +44,8 @@ def link(diagnosis: Diagnosis, finding: Finding) -> Link:
     kinds = {line.kinds[index] for index in line.kind} if line else set()
     return Link(
         ops=tuple(sorted(found)),
-        causes=tuple(name for name in CAUSES.get(finding.code, ()) if name in causes),
-        kinds=tuple(name for name in KINDS.get(finding.code[:1], ()) if name in kinds),
+        causes=tuple(name for name in GAP_CAUSES.get(finding.code, ()) if name in causes),
+        kinds=tuple(name for name in WORK_KINDS.get(finding.code[:1], ()) if name in kinds),
     )
 
 

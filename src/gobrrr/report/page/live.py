@@ -7,7 +7,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.live import Live
 from gobrrr.report.page.markup import Markup, el, section
 
-HEIGHT, BAR, GAP = 60, 18, 4
+BARS_HEIGHT_PX, BAR_WIDTH_PX, BAR_GAP_PX = 60, 18, 4
 """Height of the bars, width of a bar and space between bars, in pixels."""
 
 Fact = tuple[str, str]
@@ -41,24 +41,31 @@ def _bars(found: Live) -> Markup:
     """Each step as a bar on a scale from 0, and the median as a line."""
     ns, median = found.times.ns, found.times.median_ns
     most = max(*ns, median)
-    width = len(ns) * (BAR + GAP)
+    width = len(ns) * (BAR_WIDTH_PX + BAR_GAP_PX)
     bars = [
         el(
             "rect",
             el("title", f"step {at + 1}: {units.duration(step_ns)}"),
-            x=at * (BAR + GAP),
-            y=round(HEIGHT * (1 - step_ns / most), 1),
-            width=BAR,
-            height=round(HEIGHT * step_ns / most, 1),
+            x=at * (BAR_WIDTH_PX + BAR_GAP_PX),
+            y=round(BARS_HEIGHT_PX * (1 - step_ns / most), 1),
+            width=BAR_WIDTH_PX,
+            height=round(BARS_HEIGHT_PX * step_ns / most, 1),
             fill="var(--memory)",
         )
         for at, step_ns in enumerate(ns)
     ]
-    level = round(HEIGHT * (1 - median / most), 1)
+    level = round(BARS_HEIGHT_PX * (1 - median / most), 1)
     line = el("line", x1=0, x2=width, y1=level, y2=level, stroke="currentColor", stroke_dasharray="3 3")
     label = f"{units.things(len(ns), 'step')}, median {units.duration(median)}"
     return el(
-        "svg", bars, line, viewBox=f"0 0 {width} {HEIGHT}", width=width, height=HEIGHT, role="img", aria_label=label
+        "svg",
+        bars,
+        line,
+        viewBox=f"0 0 {width} {BARS_HEIGHT_PX}",
+        width=width,
+        height=BARS_HEIGHT_PX,
+        role="img",
+        aria_label=label,
     )
 
 

@@ -10,7 +10,7 @@ from gobrrr.report.advice import by_need, failed
 from gobrrr.report.page.markup import Markup, el, folded, join, section
 from gobrrr.report.page.verdict import predicted
 
-ASSETS = files("gobrrr.report") / "assets"
+LICENCE_ASSETS = files("gobrrr.report") / "assets"
 ECHARTS = "Apache ECharts 6.1.0"
 """The chart library with its version."""
 LICENCES = (
@@ -41,7 +41,7 @@ def not_checked(diagnosis: Diagnosis) -> Markup:
     return section("unchecked", "Not checked", failure, el("ul", rows, class_="plain"), lead=lead)
 
 
-CODE = "to paste:\n"
+CODE_NOTE_PREFIX = "to paste:\n"
 """The first line of a note with code."""
 
 
@@ -54,7 +54,7 @@ def notes(diagnosis: Diagnosis) -> Markup | None:
 
 def _note(text: str) -> Markup:
     """A note; code to paste keeps its lines."""
-    first, *lines = text.split("\n") if text.startswith(CODE) else [text]
+    first, *lines = text.split("\n") if text.startswith(CODE_NOTE_PREFIX) else [text]
     return join([first, *([el("pre", el("code", "\n".join(lines)), tabindex="0")] if lines else [])])
 
 
@@ -147,5 +147,5 @@ def footer(diagnosis: Diagnosis) -> Markup:
 
 
 def _licence(name: str) -> str:
-    text = (ASSETS / "echarts" / name).read_text(encoding="utf-8")
+    text = (LICENCE_ASSETS / "echarts" / name).read_text(encoding="utf-8")
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

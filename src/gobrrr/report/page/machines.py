@@ -15,7 +15,7 @@ from gobrrr.report.text import sanitise, short_name
 
 ROW_REM, AROUND_REM = 2.6, 3.6
 """Height of one machine in a chart, and of the axis and the labels above the bars, in rem."""
-MOST_CHANGED = 3
+MOST_CHANGED_LISTED = 3
 """Operations with a changed bottleneck that are listed for a machine; chosen."""
 SIDES = (("compute", "compute"), ("memory", "memory"), ("launching", "overhead"), ("unpriced", "the rest"))
 """(colour class, name) of the parts of a step."""
@@ -79,13 +79,13 @@ def _parts(row: MachineRow) -> list[float]:
     return [share * row.step_ns if share > 0.0005 else 0.0 for share in (*shares, rest)]
 
 
-HEADS = ("machine", "step", "device", "host", "bound", "memory", "speed of light", "what changes")
+MACHINE_HEADS = ("machine", "step", "device", "host", "bound", "memory", "speed of light", "what changes")
 """Heads of the table of machines."""
 
 
 def _table(rows: list[MachineRow]) -> Markup:
     numbers = {"step", "device", "host", "speed of light"}
-    heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in HEADS]
+    heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in MACHINE_HEADS]
     lines = [_row(row, rows[0]) for row in rows]
     caption = el("caption", "The predicted step on each machine", class_="hidden")
     table = el("table", caption, el("thead", el("tr", heads)), el("tbody", lines), id="machines-table")
@@ -118,8 +118,8 @@ def _changes(row: MachineRow, first: MachineRow) -> Markup:
     factor = factor.replace("1.00 times as", "as")
     if not row.changed:
         return join([factor, el("span", bound(row), class_="sub")])
-    items = [el("li", _changed(item)) for item in row.changed[:MOST_CHANGED]]
-    more = len(row.changed) - MOST_CHANGED
+    items = [el("li", _changed(item)) for item in row.changed[:MOST_CHANGED_LISTED]]
+    more = len(row.changed) - MOST_CHANGED_LISTED
     rest = el("li", f"and {more} more", class_="sub") if more > 0 else None
     return join([f"{factor}; the bottleneck changes for", el("ul", items, rest)])
 

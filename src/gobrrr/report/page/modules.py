@@ -7,7 +7,7 @@ from gobrrr.model.diagnosis import Diagnosis, ModuleRow
 from gobrrr.report.page.markup import Markup, el, folded
 from gobrrr.report.page.verdict import known, predicted
 
-OPEN_DEPTH, MOST_ROWS = 2, 2_000
+OPEN_DEPTH, MOST_MODULE_ROWS = 2, 2_000
 """Levels that are open at first, and the most rows on a page; chosen."""
 
 NO_MODULE = "in no module"
@@ -24,7 +24,7 @@ def modules(diagnosis: Diagnosis) -> Markup:
             "and read them with: gobrrr diagnose TRACE --stacks"
         )
         return folded("modules", "Modules", "unknown", el("p", text, class_="empty"))
-    kept = ordered(diagnosis.modules)[:MOST_ROWS]
+    kept = ordered(diagnosis.modules)[:MOST_MODULE_ROWS]
     parents = {tuple(diagnosis.modules[index].path[:-1]) for index in kept if diagnosis.modules[index].path}
     whole = sum(row.ns for row in diagnosis.modules if len(row.path) < 2)
     rows = [

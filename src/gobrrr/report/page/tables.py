@@ -11,12 +11,12 @@ from gobrrr.report.page.markup import Markup, bar, el, folded, join, section, te
 from gobrrr.report.page.verdict import known, predicted
 from gobrrr.report.text import sanitise, short_name, shorten
 
-NAME_CELLS, SHAPES_CELLS, KERNEL_CELLS = 48, 72, 64
+OP_NAME_CHARACTERS, SHAPES_CELLS, KERNEL_CELLS = 48, 72, 64
 """Characters of an op's name, of its arguments, of a kernel's name; chosen to fit the columns."""
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column: the key of the page's data that sorts it, and its heading; `wide` ones are hidden on narrow screens."""
 
     key: str
@@ -25,24 +25,24 @@ class Column:
     wide: bool = True
 
 
-OPS = (
-    Column("name", "op", number=False, wide=False),
-    Column("shapes", "arguments", number=False),
-    Column("calls", "calls"),
-    Column("ns", "time", wide=False),
-    Column("floor", "floor"),
-    Column("reach", "of roof"),
-    Column("bound", "bound", number=False, wide=False),
-    Column("flop_s", "FLOP/s"),
-    Column("byte_s", "bytes/s"),
+OP_COLUMNS = (
+    TableColumn("name", "op", number=False, wide=False),
+    TableColumn("shapes", "arguments", number=False),
+    TableColumn("calls", "calls"),
+    TableColumn("ns", "time", wide=False),
+    TableColumn("floor", "floor"),
+    TableColumn("reach", "of roof"),
+    TableColumn("bound", "bound", number=False, wide=False),
+    TableColumn("flop_s", "FLOP/s"),
+    TableColumn("byte_s", "bytes/s"),
 )
-KERNELS = (
-    Column("name", "kernel", number=False, wide=False),
-    Column("calls", "launches"),
-    Column("ns", "time", wide=False),
-    Column("each", "mean"),
+KERNEL_COLUMNS = (
+    TableColumn("name", "kernel", number=False, wide=False),
+    TableColumn("calls", "launches"),
+    TableColumn("ns", "time", wide=False),
+    TableColumn("each", "mean"),
 )
-SHOWN = 12
+ROWS_SHOWN = 12
 """Rows that are shown before "Show all"; chosen."""
 
 
@@ -62,7 +62,7 @@ def ops(diagnosis: Diagnosis) -> Markup:
         f"{kinds} Floor: the least time that the machine needs for the work. Of roof: floor over time; at 100 % the "
         "call reaches the roof."
     )
-    body = (_controls("ops", OPS), _table("ops", OPS, rows, "Operations"))
+    body = (_controls("ops", OP_COLUMNS), _table("ops", OP_COLUMNS, rows, "Operations"))
     return folded("ops", "Operations", _kinds(rows, "kind of calls", "kinds of calls"), *body, lead=lead)
 
 
@@ -91,7 +91,7 @@ def _op(row: OpRow, index: int, largest: float, launched: list[str]) -> Markup:
     )
     return el(
         "tr",
-        _named(row.op, NAME_CELLS, row.shapes or row.family, _under(row, launched)),
+        _named(row.op, OP_NAME_CHARACTERS, row.shapes or row.family, _under(row, launched)),
         el("td", _arguments(row.shapes), class_="wide shapes"),
         el("td", cells[0], class_="n wide"),
         el("td", el("span", cells[1]), bar(row.ns / largest, bound), class_="n time"),
@@ -101,7 +101,7 @@ def _op(row: OpRow, index: int, largest: float, launched: list[str]) -> Markup:
         el("td", known(units.rate(_per_s(row.flop, row.ns), "FLOP")), class_="n wide"),
         el("td", known(units.rate(_per_s(row.bytes, row.ns))), class_="n wide"),
         data_i=index,
-        class_="more" if index >= SHOWN else None,
+        class_="more" if index >= ROWS_SHOWN else None,
     )
 
 
@@ -159,7 +159,7 @@ def kernels(diagnosis: Diagnosis) -> Markup | None:
     lead = "All work on the device by name, with the operations that launch it; the numbers are means per step."
     if predicted(diagnosis):
         lead = "The expected launches by operation; which kernels a library would choose is not known."
-    body = (_controls("kernels", KERNELS), _table("kernels", KERNELS, rows, "Kernels"))
+    body = (_controls("kernels", KERNEL_COLUMNS), _table("kernels", KERNEL_COLUMNS, rows, "Kernels"))
     return folded("kernels", "Kernels", _kinds(rows, "name", "names"), *body, lead=lead)
 
 
@@ -171,11 +171,11 @@ def _kernel(row: KernelRow, index: int, largest: float) -> Markup:
         el("td", el("span", units.duration(row.ns)), bar(row.ns / largest, "accent"), class_="n time"),
         el("td", units.duration(row.ns / row.calls if row.calls else None), class_="n wide"),
         data_i=index,
-        class_="more" if index >= SHOWN else None,
+        class_="more" if index >= ROWS_SHOWN else None,
     )
 
 
-def _controls(name: str, columns: tuple[Column, ...]) -> Markup:
+def _controls(name: str, columns: tuple[TableColumn, ...]) -> Markup:
     """The filter, the sort order on narrow screens, and the number of rows shown; they need the script."""
     options = [el("option", column.title, value=column.key, selected=column.key == "ns") for column in columns]
     return el(
@@ -192,7 +192,7 @@ def _controls(name: str, columns: tuple[Column, ...]) -> Markup:
     )  # fmt: skip
 
 
-def _table(name: str, columns: tuple[Column, ...], rows: list[Markup], caption: str) -> Markup:
+def _table(name: str, columns: tuple[TableColumn, ...], rows: list[Markup], caption: str) -> Markup:
     heads = [
         el(
             "th",
@@ -213,4 +213,4 @@ def _table(name: str, columns: tuple[Column, ...], rows: list[Markup], caption: 
         class_="data short",
     )
     more = el("button", f"Show all {len(rows):,}", type="button", id=f"{name}-all", class_="all needs-script")
-    return el("div", table, more if len(rows) > SHOWN else None)
+    return el("div", table, more if len(rows) > ROWS_SHOWN else None)

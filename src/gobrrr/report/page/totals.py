@@ -20,7 +20,7 @@ def totals(diagnosis: Diagnosis) -> Markup:
     )
     tables = el("div", _table("arithmetic", _flops(sums), "compute"), _table("bytes moved", _bytes(sums), "memory"))
     flop, moved = units.flop(sums.flop), units.bytes_(sums.bytes_as_run)
-    told = "" if units.UNKNOWN in (flop, moved) else f"{flop}, {moved} moved"
+    told = "" if units.UNKNOWN_TEXT in (flop, moved) else f"{flop}, {moved} moved"
     return folded("totals", "What a step does", told, tables, _others(diagnosis), lead=lead)
 
 
@@ -71,4 +71,4 @@ def _others(diagnosis: Diagnosis) -> Markup:
 
 def _ratio(part: float | None, whole: float | None) -> str:
     """A ratio with three digits."""
-    return units.UNKNOWN if part is None or not whole else units.count(part / whole)
+    return units.UNKNOWN_TEXT if part is None or not whole else units.count(part / whole)

@@ -7,7 +7,7 @@ from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.report import budget, terminal, words
 from gobrrr.report.page.markup import Markup, bar, el, join, section
 
-ENGINES = ("compute", "memory", "communication", "transfer")
+COLOURED_KINDS = ("compute", "memory", "communication", "transfer")
 """Kinds of budget lines with a colour class of the same name."""
 
 
@@ -18,7 +18,7 @@ def predicted(diagnosis: Diagnosis) -> bool:
 
 def known(value: str) -> str:
     """A formatted number, or "unknown" instead of a question mark."""
-    return "unknown" if value == units.UNKNOWN else value
+    return "unknown" if value == units.UNKNOWN_TEXT else value
 
 
 def verdict(diagnosis: Diagnosis) -> Markup:
@@ -92,7 +92,7 @@ def _predicted_tiles(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
 
 
 def _tile(name: str, value: str, note: str) -> Markup:
-    missing = value == units.UNKNOWN
+    missing = value == units.UNKNOWN_TEXT
     number = el("dd", known(value), class_="number missing" if missing else "number")
     return el("div", el("dt", name), number, el("dd", note, class_="note"))
 
@@ -136,7 +136,7 @@ def step_budget(diagnosis: Diagnosis) -> Markup:
     return section("budget", "Where the time goes", body, light, lead=lead)
 
 
-def _table(rows: list[budget.Row]) -> Markup:
+def _table(rows: list[budget.BudgetRow]) -> Markup:
     largest = max(row.share for row in rows) or 1.0
     lines = []
     for index, row in enumerate(rows):
@@ -159,19 +159,19 @@ def _head(name: str) -> Markup:
     return el("th", name, scope="col", class_="n" if name in ("time", "share") else None) if name else el("td")
 
 
-def _name(row: budget.Row) -> Markup:
-    group = words.GROUPS.get(row.kind, row.kind)
+def _name(row: budget.BudgetRow) -> Markup:
+    group = words.BUDGET_GROUPS.get(row.kind, row.kind)
     return join([f"{group} ", el("span", row.label, class_="sub")])
 
 
-def row_colour(row: budget.Row, index: int) -> str:
+def row_colour(row: budget.BudgetRow, index: int) -> str:
     """The colour class of a budget row, by its kind and its cause."""
     if row.kind == "below_roof":
         side = row.label.partition(" ")[0]
         return f"below-{side}" if side in ("compute", "memory") else "unpriced"
     if row.kind == "overhead":
         return cause_colour(row.label)
-    return row.kind if row.kind in ENGINES else "unpriced"
+    return row.kind if row.kind in COLOURED_KINDS else "unpriced"
 
 
 CAUSE_COLOURS = {

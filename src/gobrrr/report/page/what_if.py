@@ -18,7 +18,7 @@ from gobrrr.report.page.verdict import row_colour
 from gobrrr.report.text import sanitise
 
 ARROW = "\N{RIGHTWARDS ARROW}"
-HEADS = ("combination", "step", "saves", "bound", "then, and what it assumes")
+COMBINATION_HEADS = ("combination", "step", "saves", "bound", "then, and what it assumes")
 """Heads of the table of combinations."""
 
 
@@ -123,7 +123,7 @@ def _all(diagnosis: Diagnosis) -> Markup:
     """The table of all combinations; the script folds it."""
     now = what_if.as_it_is(diagnosis)
     numbers = ("step", "saves")
-    heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in HEADS]
+    heads = [el("th", name, scope="col", class_="n" if name in numbers else None) for name in COMBINATION_HEADS]
     head = el("thead", el("tr", heads, el("td", class_="needs-script")))
     rows = [_row(now, entry, index) for index, entry in enumerate(diagnosis.what_ifs)]
     caption = el("caption", "Every combination that was replayed", class_="hidden")
@@ -206,24 +206,24 @@ class _Lines:
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         self._cpu = diagnosis.device_model.on_host
-        self._rows: dict[tuple[str, str], budget.Row] = {}
+        self._rows: dict[tuple[str, str], budget.BudgetRow] = {}
 
     def __call__(self, entry: WhatIf) -> dict[tuple[str, str], float]:
         found: dict[tuple[str, str], float] = {}
         for item in entry.lines:
-            row = budget.Row(item.line, words.label(item, cpu=self._cpu), item.ns, item.share)
+            row = budget.BudgetRow(item.line, words.label(item, cpu=self._cpu), item.ns, item.share)
             key = (row.kind, row.label)
             self._rows.setdefault(key, row)
             found[key] = found.get(key, 0.0) + item.ns
         return found
 
     def _order(self) -> list[tuple[str, str]]:
-        return sorted(self._rows, key=lambda key: budget.ORDER.index(key[0]))
+        return sorted(self._rows, key=lambda key: budget.KIND_ORDER.index(key[0]))
 
     def kinds(self) -> list[dict[str, str]]:
         """Group, label and colour of each line."""
         return [
-            {"group": words.GROUPS[kind], "label": label, "colour": row_colour(self._rows[kind, label], 0)}
+            {"group": words.BUDGET_GROUPS[kind], "label": label, "colour": row_colour(self._rows[kind, label], 0)}
             for kind, label in self._order()
         ]
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.errors import UsageError
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.treatments.framework.base import Planned, Predict, Treatment, catalogue, part_of
 
-LEAST_TIMES, MOST_TIMES = 0.01, 1_000.0
+LEAST_SIZE, MOST_SIZE = 0.01, 1_000.0
 """The range of sizes that a user may ask for, as factors. Chosen: outside of it a size is a mistake."""
 
 NAME = re.compile(r"(?P<word>[^=:]+)(?:=(?P<size>.*)|:(?P<part>.*))?", re.DOTALL)
@@ -25,7 +25,7 @@ def word_of(name: str) -> str:
     return re.split("[=:]", name, maxsplit=1)[0]
 
 
-def asked(name: str, evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[Planned]:
+def asked(name: str, evidence: Evidence, found: Sequence[ClaimedFinding], parts: GuardedParts) -> list[Planned]:
     """The plans of the named treatment for every finding that it applies to; none where it applies to none. Failures go
     to `parts`.
 
@@ -63,13 +63,13 @@ def _predict_of(treatment: Treatment, part: str | None) -> Predict:
     return treatment.parts[part]
 
 
-def _size(treatment: Treatment, size: str) -> tuple[Callable[[Evidence, float], Plan], float]:
+def _size(treatment: Treatment, size: str) -> tuple[Callable[[Evidence, float], TreatmentPlan], float]:
     if treatment.by is None:
         raise UsageError(f"{treatment.name} has no size: write it without =")
     try:
         times = float(size)
     except ValueError:
         times = 0.0
-    if not LEAST_TIMES <= times <= MOST_TIMES:
-        raise UsageError(f"{treatment.name}={size}: a factor from {LEAST_TIMES:g} to {MOST_TIMES:g}")
+    if not LEAST_SIZE <= times <= MOST_SIZE:
+        raise UsageError(f"{treatment.name}={size}: a factor from {LEAST_SIZE:g} to {MOST_SIZE:g}")
     return treatment.by, times

@@ -19,18 +19,18 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast, get_args
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import Plan
+from gobrrr.analysis.savings.gains import TreatmentPlan
 from gobrrr.treatments.framework.way import Numerics, Ways
 
-Predict = Callable[[Evidence, Found], "Plan | None"]
+Predict = Callable[[Evidence, ClaimedFinding], "TreatmentPlan | None"]
 """The plan for a finding; None where the treatment does not apply to it."""
 
-Unasked = Callable[[Evidence], "Plan | None"]
+Unasked = Callable[[Evidence], "TreatmentPlan | None"]
 """The plan where no finding asks for the treatment, but the user does."""
 
-Planned = tuple[str, Found | None, Plan]
+Planned = tuple[str, ClaimedFinding | None, TreatmentPlan]
 """A treatment's name, the finding that it is for (None: it was asked for without one), and what it changes."""
 
 
@@ -50,14 +50,14 @@ class Treatment:
     numerics: Numerics
     predict: Predict
     ways: Ways | None = None
-    by: Callable[[Evidence, float], Plan] | None = None
+    by: Callable[[Evidence, float], TreatmentPlan] | None = None
     parts: Mapping[str, Predict] = field(default_factory=dict)
     unasked: Unasked | None = None
     unasked_parts: Mapping[str, Unasked] = field(default_factory=dict)
     answers: tuple[str, ...] = ()
 
 
-def part_of(name: str, found: Found) -> str:
+def part_of(name: str, found: ClaimedFinding) -> str:
     """The name under which a failed prediction is reported."""
     return f"{name} for {found.finding.code}"
 

@@ -11,14 +11,14 @@ from typing import Any
 from gobrrr.model.workload import Workload
 from gobrrr.observe.installed import is_users
 from gobrrr.treatments.framework import applying, reaching
-from gobrrr.treatments.framework.way import Unapplied, error_line
+from gobrrr.treatments.framework.way import NotApplicable, error_line
 
-WARM_UP = 3
+WARM_UP_STEPS = 3
 """Steps on a side stream before the capture, as torch.cuda.make_graphed_callables runs them: libraries and the
 allocator settle."""
 
 
-class Before:
+class StateBeforeCapture:
     """The values of a model and its optimizer, of gradients and of random numbers, put back in place."""
 
     def __init__(self, workload: Workload) -> None:
@@ -104,7 +104,7 @@ def without_waits() -> Iterator[None]:
     except RuntimeError as error:
         if "synchroniz" not in str(error):
             raise
-        raise Unapplied(f"the host waits for the device inside it{_line_of(error)}: see remove-sync") from error
+        raise NotApplicable(f"the host waits for the device inside it{_line_of(error)}: see remove-sync") from error
     finally:
         set_sync_mode(before)
 
@@ -153,7 +153,7 @@ def fixed(tree: Any) -> Any:
     return applying.mapped(tree, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
 
 
-class Replayed:
+class CapturedStep:
     """A captured whole step: a call copies its inputs in and its results out.
 
     Raises Unapplied where the step can't be captured. Leaves the workload as it was.
@@ -166,7 +166,7 @@ class Replayed:
         step, self.inputs = applying.whole_step(workload)
         self.static = fixed(tuple(self.inputs))
         self.slots = list(applying.tensors_of(self.static))
-        before = Before(workload)
+        before = StateBeforeCapture(workload)
         self.graph = torch.cuda.CUDAGraph()
         try:
             with ExitStack() as stack:
@@ -174,7 +174,7 @@ class Replayed:
                 side = torch.cuda.Stream()
                 side.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(side):
-                    for _ in range(WARM_UP):
+                    for _ in range(WARM_UP_STEPS):
                         step(*self.static)
                     with without_waits():
                         step(*self.static)
@@ -183,7 +183,7 @@ class Replayed:
                 if any(slot._version for slot in self.slots):
                     why = "the step writes into its inputs"
                 if why:
-                    raise Unapplied(why)
+                    raise NotApplicable(why)
                 with recovered(pool := torch.cuda.graph_pool_handle()), torch.cuda.graph(self.graph, pool=pool):
                     result = step(*self.static)
                 # detached: its autograd nodes would tie later steps to the stream of the capture
@@ -192,10 +192,10 @@ class Replayed:
                 self.gradients = [(parameter, parameter.grad) for parameter in parameters_of(workload)]
                 kept = {} if self.optimizer is None else self.optimizer.state
                 self.state = {parameter: dict(values) for parameter, values in kept.items()}
-        except (Unapplied, torch.cuda.OutOfMemoryError):
+        except (NotApplicable, torch.cuda.OutOfMemoryError):
             raise
         except Exception as error:
-            raise Unapplied(f"the step can't be captured: {error_line(error)}") from error
+            raise NotApplicable(f"the step can't be captured: {error_line(error)}") from error
         finally:
             before.put_back()
             if workload.reset is not None:

@@ -62,7 +62,7 @@ def _drawing() -> Any:
     return Drawing
 
 
-class Ahead:
+class PrefetchedBatches:
     """The batches of a loader on a device, each copied from pinned memory while the previous step runs.
 
     `ahead`: how many batches may be ready before they are asked for.

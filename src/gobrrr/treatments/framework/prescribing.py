@@ -7,23 +7,25 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
-from gobrrr.analysis.savings.gains import MOST_WORK, Plan
-from gobrrr.guarded import Parts
+from gobrrr.analysis.savings.gains import MOST_REPLAYED_WORK, TreatmentPlan
+from gobrrr.guarded import GuardedParts
 from gobrrr.model.diagnosis import Prescription, Wall
 from gobrrr.treatments.framework.base import catalogue, part_of
-from gobrrr.treatments.framework.seats import Looked, seats
+from gobrrr.treatments.framework.seats import RankFindings, seats
 from gobrrr.treatments.framework.together import Combiner, work_of
 
-MOST_TOLD = 3
+MOST_BOUNDED = 3
 """For so many prescriptions gobrrr also says what bounds the step afterwards: each costs one more budget. Chosen."""
 
-TELLING = 0.02
+LEAST_BOUNDING_SHARE = 0.02
 """A smaller share of the step does not change what bounds it. Chosen, not measured."""
 
 
-def plans(evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[tuple[str, Found, Plan]]:
+def plans(
+    evidence: Evidence, found: Sequence[ClaimedFinding], parts: GuardedParts
+) -> list[tuple[str, ClaimedFinding, TreatmentPlan]]:
     """The plans of every treatment that a finding names, in the order of the findings; failures go to `parts`."""
     treatments = {treatment.name: treatment for treatment in catalogue()}
     planned = []
@@ -36,7 +38,7 @@ def plans(evidence: Evidence, found: Sequence[Found], parts: Parts) -> list[tupl
 
 
 def prescribe(
-    ranks: Sequence[Looked], told: Sequence[Found], wall: Wall, step_ns: float, parts: Parts
+    ranks: Sequence[RankFindings], told: Sequence[ClaimedFinding], wall: Wall, step_ns: float, parts: GuardedParts
 ) -> list[Prescription]:
     """What each treatment of the reported findings `told` saves of a step of `step_ns`, ranked; failures go to `parts`.
 
@@ -44,7 +46,7 @@ def prescribe(
     time with its uncertainty. 0 <= low <= high <= `step_ns`.
     """
     lead = ranks[0].evidence
-    by_name: dict[str, list[tuple[Found, Plan]]] = {}
+    by_name: dict[str, list[tuple[ClaimedFinding, TreatmentPlan]]] = {}
     for name, found, plan in plans(lead, told, parts):
         by_name.setdefault(name, []).append((found, plan))
     replayable = all(rank.evidence.replayable for rank in ranks)
@@ -66,11 +68,11 @@ def prescribe(
     return order if combiner is None else _bounded(order, combiner, lead, step_ns, parts)
 
 
-def _more_work(planned: Sequence[tuple[Found, Plan]]) -> bool:
+def _more_work(planned: Sequence[tuple[ClaimedFinding, TreatmentPlan]]) -> bool:
     return any(plan.work > 1.0 for _, plan in planned)
 
 
-def prescription(name: str, planned: Sequence[tuple[Found, Plan]], step_ns: float) -> Prescription:
+def prescription(name: str, planned: Sequence[tuple[ClaimedFinding, TreatmentPlan]], step_ns: float) -> Prescription:
     """A treatment with its plans for all findings that it mends, where the step can't be replayed: it saves from
     nothing to all that is at stake."""
     most = sum(found.finding.at_stake_ns[1] for found, plan in planned if plan.effect is not None)
@@ -84,7 +86,9 @@ def prescription(name: str, planned: Sequence[tuple[Found, Plan]], step_ns: floa
     )
 
 
-def replayed(combiner: Combiner, name: str, planned: Sequence[tuple[Found, Plan]], step_ns: float) -> Prescription:
+def replayed(
+    combiner: Combiner, name: str, planned: Sequence[tuple[ClaimedFinding, TreatmentPlan]], step_ns: float
+) -> Prescription:
     """A treatment with its plans for all findings that it mends, and the saving that the replay predicts. For a step
     that does more work the saving is for today's amount of work."""
     expected, low, high = (min(max(saving, 0.0), step_ns) for saving in combiner.saving([name]))
@@ -99,15 +103,15 @@ def replayed(combiner: Combiner, name: str, planned: Sequence[tuple[Found, Plan]
 
 
 def _bounded(
-    ranked: list[Prescription], combiner: Combiner, lead: Evidence, step_ns: float, parts: Parts
+    ranked: list[Prescription], combiner: Combiner, lead: Evidence, step_ns: float, parts: GuardedParts
 ) -> list[Prescription]:
     """Adds to the first few what bounds the step afterwards; not where the step does other work then, or none is
     left."""
-    if len(lead.priced.links.device) > MOST_WORK:
+    if len(lead.priced.links.device) > MOST_REPLAYED_WORK:
         return ranked
-    telling = [item.treatment for item in ranked if (item.expected_ns or 0.0) >= max(TELLING * step_ns, 1e-9)][
-        :MOST_TOLD
-    ]
+    telling = [
+        item.treatment for item in ranked if (item.expected_ns or 0.0) >= max(LEAST_BOUNDING_SHARE * step_ns, 1e-9)
+    ][:MOST_BOUNDED]
     return [
         replace(item, then=parts.make(f"what follows {item.treatment}", partial(_then, combiner, item, step_ns), ""))
         if item.treatment in telling

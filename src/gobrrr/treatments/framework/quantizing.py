@@ -13,12 +13,12 @@ from gobrrr import units
 from gobrrr.model.diagnosis import Diagnosis
 from gobrrr.model.workload import Workload
 from gobrrr.treatments.framework import applying
-from gobrrr.treatments.framework.way import Unapplied, error_line
+from gobrrr.treatments.framework.way import NotApplicable, error_line
 
 ALIGNED = 16
 """Both dimensions of an 8-bit product have to be multiples of this."""
 
-PRODUCTS = ("mm", "linear", "matmul", "gemm", "scaled_mm")
+PRODUCT_WORDS = ("mm", "linear", "matmul", "gemm", "scaled_mm")
 """Words in the names of calls that multiply matrices."""
 
 
@@ -50,7 +50,7 @@ def share_bound_by(diagnosis: Diagnosis, bound: str) -> float:
     times = [
         row.ns
         for row in diagnosis.ops
-        if row.bound in (bound, None) and any(word in row.op.lower() for word in PRODUCTS)
+        if row.bound in (bound, None) and any(word in row.op.lower() for word in PRODUCT_WORDS)
     ]
     return sum(times) / total
 
@@ -94,6 +94,6 @@ def _quantized(linear: Any, config: Callable[[], Any]) -> Any:
     return twin._parameters["weight"]
 
 
-def refused(error: Exception) -> Unapplied:
+def refused(error: Exception) -> NotApplicable:
     """torchao's error as the reason why a way can't be applied."""
-    return Unapplied(f"torchao refuses: {error_line(error)}")
+    return NotApplicable(f"torchao refuses: {error_line(error)}")

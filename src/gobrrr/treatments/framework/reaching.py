@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from gobrrr.model.program import Made
+from gobrrr.model.program import ProgramObject
 from gobrrr.model.workload import Workload
 
-MOST = 10_000
+MOST_REACHED_OBJECTS = 10_000
 """Objects that are looked at, at most; a step holds few. Chosen, not measured."""
 
-LONGEST = 1_000
+LONGEST_STATE_LIST = 1_000
 """Items of a list that may hold state; a longer list is data. Chosen, not measured."""
 
 
@@ -25,7 +25,7 @@ def reached(workload: Workload) -> Iterator[Any]:
     and globals that its code names."""
     found = [workload.model, workload.optimizer, workload.loss, workload.step]
     seen: set[int] = set()
-    while found and len(seen) < MOST:
+    while found and len(seen) < MOST_REACHED_OBJECTS:
         thing = found.pop(0)
         if thing is None or id(thing) in seen:
             continue
@@ -58,7 +58,7 @@ def held_tensors(workload: Workload) -> Iterator[Any]:
         thing = found.pop(0)
         if isinstance(thing, torch.Tensor):
             yield thing
-        elif isinstance(thing, (list, tuple, dict)) and len(thing) <= LONGEST:
+        elif isinstance(thing, (list, tuple, dict)) and len(thing) <= LONGEST_STATE_LIST:
             found += thing.values() if isinstance(thing, dict) else thing
 
 
@@ -94,7 +94,7 @@ def code_of(workload: Workload) -> Iterator[types.CodeType]:
                 yield from _within(function.__code__)
 
 
-def made_of(workload: Workload, thing: Any, given: dict[str, Any] | None = None) -> Made:
+def made_of(workload: Workload, thing: Any, given: dict[str, Any] | None = None) -> ProgramObject:
     """An object of the workload: its name in the step's code, and the statement that makes it.
 
     `given`: the arguments that it was made with, as far as known.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gobrrr.analysis.findings.claims import Found
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.micro_batches import micro_batches
 from gobrrr.analysis.savings.gains import Effect
 from gobrrr.analysis.savings.reductions import overlapping, reduced_once
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.model.events import I8
 from gobrrr.treatments.framework.asking import asked
-from gobrrr.treatments.framework.together import Seat
+from gobrrr.treatments.framework.rank_plans import RankPlans
 
 COLLECTIVE: dict[str, Callable[[Evidence], Effect]] = {
     "comm-overlap": overlapping,
@@ -24,22 +24,22 @@ finding."""
 
 
 @dataclass(frozen=True)
-class Looked:
+class RankFindings:
     """One rank with its findings, and the row of `Diagnosis.ops` for each group of its calls."""
 
     evidence: Evidence
-    found: Sequence[Found]
+    found: Sequence[ClaimedFinding]
     row_of_group: I8
 
 
-def seats(ranks: Iterable[Looked], names: Iterable[str], parts: Parts) -> list[Seat]:
+def seats(ranks: Iterable[RankFindings], names: Iterable[str], parts: GuardedParts) -> list[RankPlans]:
     """Each rank with the plans of the treatments `names` for all findings that they apply to; failures go to `parts`.
 
     Raises UsageError where there is no such treatment, size or part.
     """
     wanted = tuple(dict.fromkeys(names))
     seated = [
-        Seat(
+        RankPlans(
             rank.evidence,
             tuple(plan for name in wanted for plan in asked(name, rank.evidence, rank.found, parts)),
             rank.row_of_group,
@@ -49,7 +49,7 @@ def seats(ranks: Iterable[Looked], names: Iterable[str], parts: Parts) -> list[S
     return _on_all(seated)
 
 
-def _on_all(seats: list[Seat]) -> list[Seat]:
+def _on_all(seats: list[RankPlans]) -> list[RankPlans]:
     """The same seats; where one rank has a plan of a COLLECTIVE treatment, all ranks have it."""
     for name, effect in COLLECTIVE.items():
         having = [planned for seat in seats for planned in seat.plans if planned[0] == name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
@@ -22,48 +22,34 @@ from gobrrr.analysis.answer.outcome import (
     waiting_for_input,
 )
 from gobrrr.analysis.events.observer import REPEATABLE
-from gobrrr.analysis.findings.claims import Found
-from gobrrr.analysis.findings.evidence import Evidence
+from gobrrr.analysis.findings.claims import ClaimedFinding
 from gobrrr.analysis.findings.path import path_of
 from gobrrr.analysis.pricing.price import Priced
-from gobrrr.analysis.replay.fitted import Spread
+from gobrrr.analysis.replay.fitted import ResidualSpread
 from gobrrr.analysis.replay.graph import StepGraph
-from gobrrr.analysis.replay.predictive import Replayed, mechanism_of, predicted, spread_of
+from gobrrr.analysis.replay.predictive import ReplayedSaving, mechanism_of, predicted, spread_of
 from gobrrr.analysis.replay.what_if import Change, in_turn, unchanged
-from gobrrr.analysis.savings.elsewhere import ELSEWHERE, on_machine, repriced, without_floor
-from gobrrr.analysis.savings.gains import EXPECTED, LEAST, MOST, Effect, Plan, Stopwatch
+from gobrrr.analysis.savings.elsewhere import OTHER_MACHINE_ERROR, on_machine, repriced, without_floor
+from gobrrr.analysis.savings.gains import (
+    EXPECTED_SHARE_OF_EFFECT,
+    LEAST_SHARE_OF_EFFECT,
+    MOST_SHARE_OF_EFFECT,
+    Effect,
+    Stopwatch,
+    TreatmentPlan,
+)
 from gobrrr.analysis.savings.regions import EMPTY_NS
 from gobrrr.model.diagnosis import Wall, WhatIf
-from gobrrr.model.events import I8
 from gobrrr.model.machine import Machine
 from gobrrr.treatments.framework.asking import word_of
-from gobrrr.treatments.framework.base import Planned
+from gobrrr.treatments.framework.rank_plans import ALTERNATIVES, RankPlans
 from gobrrr.units import duration, percent
 
-LESS = 0.001
+LEAST_REPORTED_SHARE = 0.001
 """A smaller share of the step is not reported. Chosen, not measured."""
 
-TELLING = 0.05
+LEAST_UNPRICED_SHARE = 0.05
 """A note is added where a larger share of the device's time has no known roof. Chosen, not measured."""
-
-NARROWER = ("bf16-autocast", "bf16-cast")
-"""Applied before treatments that merge calls, so that each original call is narrowed by itself."""
-
-FIRST, LAST = ("remove-sync", "grouped-matmul"), ("cuda-graph", "larger-batch")
-"""Applied first: treatments that remove waits, without which a graph can be captured. Applied last: treatments that
-change the host time of everything that is left."""
-
-MATRIX = (("bf16-autocast", "bfloat16"), ("bf16-cast", "bfloat16"), ("tf32", "tf32"))
-"""The type in which float32 contractions run with a treatment: on another machine that type's ceiling applies."""
-
-ALTERNATIVES = (
-    ("bf16-autocast", "tf32"), ("bf16-cast", "tf32"), ("bf16-cast", "bf16-autocast"),
-    ("grouped-matmul", "batched-loop"),
-)  # fmt: skip
-"""(better, worse) treatments of the same work: only the better one counts."""
-
-COVERED = (("compile", "channels-last"), ("compile", "pad-dimensions"))
-"""(treatment, another one that it includes): for a finding that both apply to, only the first counts."""
 
 Interval = tuple[tuple[float, float, float], tuple[float, float]]
 """(expected, low, high) of the changed step, and (low, high) of the saving, in ns."""
@@ -73,67 +59,12 @@ Saving = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Together:
+class CombinedTreatments:
     """The record of a combination, its budget, and its step's graph."""
 
     what_if: WhatIf
     outcome: Outcome
     graph: StepGraph
-
-
-@dataclass(frozen=True)
-class Seat:
-    """One rank: its evidence, its plans, and the row of `Diagnosis.ops` for each group of its calls."""
-
-    evidence: Evidence
-    plans: tuple[Planned, ...]
-    row_of_group: I8
-
-    def of(self, names: Sequence[str]) -> list[Plan]:
-        """The plans of some treatments in the order in which they are applied; of alternatives only the better
-        one's."""
-        left_out = {worse for better, worse in ALTERNATIVES if better in names and self.has(better)}
-        chosen = [planned for planned in self.plans if planned[0] in names and planned[0] not in left_out]
-        chosen = [planned for planned in chosen if not self._covered(planned, names)]
-        kept, done = [], set()
-        for name, _, plan in sorted(chosen, key=_turn):
-            if name not in done:
-                kept.append(plan)
-            if plan.once:
-                done.add(name)
-        return kept
-
-    def _covered(self, planned: Planned, names: Sequence[str]) -> bool:
-        """Whether another treatment of `names` includes this one for its finding."""
-        name, found, _ = planned
-        if found is None:
-            return False
-        by = {better for better, worse in COVERED if worse == name and better in names}
-        return any(name in by and other is not None and other.finding.code == found.finding.code
-                   for name, other, _ in self.plans)  # fmt: skip
-
-    def for_finding(self, code: str) -> Seat:
-        """The rank with only the plans for one finding."""
-        plans = (plan for plan in self.plans if plan[1] is not None and plan[1].finding.code == code)
-        return replace(self, plans=tuple(plans))
-
-    def at(self, times: float) -> Seat:
-        """The rank when its step took `times` as long."""
-        return replace(self, plans=tuple((name, found, plan.at(times)) for name, found, plan in self.plans))
-
-    def has(self, name: str) -> bool:
-        """Whether a treatment has a plan for this rank."""
-        return any(name == own for own, _, _ in self.plans)
-
-    def matrix(self, names: Sequence[str]) -> str | None:
-        """The type in which float32 contractions run with some treatments; None: their own."""
-        applied = {name for name, _, _ in self.plans if name in names}
-        return next((dtype for name, dtype in MATRIX if name in applied), None)
-
-
-def _turn(planned: Planned) -> tuple[bool, bool, bool, bool]:
-    name, _, plan = planned
-    return word_of(name) in LAST, name not in FIRST, name not in NARROWER, plan.last
 
 
 def as_uncertain(expected: float, gains: tuple[float, float], step_ns: float, wall: Wall) -> tuple[float, float]:
@@ -159,10 +90,10 @@ class Combiner:
 
     def __init__(
         self,
-        seats: Sequence[Seat],
+        seats: Sequence[RankPlans],
         wall: Wall,
         watch: Stopwatch | None = None,
-        spreads: Sequence[Spread] | None = None,
+        spreads: Sequence[ResidualSpread] | None = None,
     ) -> None:
         self.seats = seats
         self.spreads = spreads
@@ -170,7 +101,7 @@ class Combiner:
         self.watch = watch or Stopwatch(*(seat.evidence for seat in seats), wall_ns=wall.value)
         self.before = self.watch.before(self.watch.middle)
         """The step as it is, in ns."""
-        self._replays: dict[tuple[str, ...], Replayed] = {}
+        self._replays: dict[tuple[str, ...], ReplayedSaving] = {}
 
     def of_step(self, step_ns: float) -> Combiner:
         """The same plans for the step when it took `step_ns` (`Stopwatch.of_step`)."""
@@ -194,7 +125,7 @@ class Combiner:
         """The saving that a trial of the treatments `names` is expected to measure: the replay with its fitted
         corrections. Below 0 where they may make the step slower; the step takes no less than its loaders need."""
         plans = self.seats[0].of(names)
-        most = self.before - max((plan.bound(MOST) for plan in plans), default=0.0) / work_of(plans)
+        most = self.before - max((plan.bound(MOST_SHARE_OF_EFFECT) for plan in plans), default=0.0) / work_of(plans)
         expected, low, high = (
             min(self.before * share, most) for share in predicted(self.replayed(names), self.spreads)
         )
@@ -230,9 +161,9 @@ class Combiner:
         hidden = sum(found.claim.total for found in founds if found.hidden) / self.seats[0].evidence.steps.count
         return min(reported + (hidden if self._members(names) else 0.0), self.before)
 
-    def _named(self, names: Sequence[str]) -> list[Found]:
+    def _named(self, names: Sequence[str]) -> list[ClaimedFinding]:
         """The findings that name the treatments `names`; none where no reported finding names one of them."""
-        every: dict[str, Found] = {}
+        every: dict[str, ClaimedFinding] = {}
         for treatment in {name for name, _, _ in self.seats[0].plans if name in names}:
             founds = [found for name, found, _ in self.seats[0].plans if found is not None and name == treatment]
             founds = [found for found in founds if word_of(treatment) in found.finding.treatments]
@@ -241,19 +172,19 @@ class Combiner:
             every |= {found.finding.code: found for found in founds}
         return list(every.values())
 
-    def replayed(self, names: Sequence[str]) -> Replayed:
+    def replayed(self, names: Sequence[str]) -> ReplayedSaving:
         """The replay's own prediction for all plans of the treatments `names`, in shares of the step."""
         key = tuple(names)
         if key not in self._replays:
             self._replays[key] = self._replayed(names)
         return self._replays[key]
 
-    def _replayed(self, names: Sequence[str]) -> Replayed:
+    def _replayed(self, names: Sequence[str]) -> ReplayedSaving:
         (step, _, _), (low, high) = self._interval(names, None)
         expected, whole = self.before - step, self.before or 1.0
         planned = [name for name in names if self.seats[0].has(name)]
         work = work_of(self.seats[0].of(names))
-        return Replayed(
+        return ReplayedSaving(
             expected=expected / whole,
             low=min(low, expected) / whole,
             high=max(high, expected) / whole,
@@ -275,7 +206,7 @@ class Combiner:
         launch time of kernels on the device."""
         evidence, plans = self.seats[0].evidence, self.seats[0].of(names)
         before = evidence.graph
-        after = self._changes(names, MOST, None)[0](before)
+        after = self._changes(names, MOST_SHARE_OF_EFFECT, None)[0](before)
         moved = changed_work(before, after)
         busy = min(path_of(evidence).busy, self.before)
         work = float(before.duration[moved & in_window(evidence)].sum()) / evidence.steps.count
@@ -287,15 +218,15 @@ class Combiner:
         idle = self.before - busy if fills else 0.0
         return min(min(work, busy) + idle + sum(plan.beyond for plan in plans), self.before)
 
-    def saving_for(self, name: str, found: Found) -> float:
+    def saving_for(self, name: str, found: ClaimedFinding) -> float:
         """What the replay says that a treatment saves by its plan for one finding alone, in ns; at most the finding's
         stake."""
         alone = Combiner([seat.for_finding(found.finding.code) for seat in self.seats], self.wall, self.watch)
-        after = alone._after([name], None, EXPECTED, 0.0, self.watch.middle)
+        after = alone._after([name], None, EXPECTED_SHARE_OF_EFFECT, 0.0, self.watch.middle)
         saved = self.before - after + sum(plan.beyond + plan.beyond_low for plan in alone.seats[0].of([name])) / 2
         return min(max(saved, 0.0), found.finding.at_stake_ns[1])
 
-    def combined(self, names: Sequence[str], machine: Machine | None = None) -> Together:
+    def combined(self, names: Sequence[str], machine: Machine | None = None) -> CombinedTreatments:
         """The step with all plans of the treatments `names`; `machine` None: the machine that it ran on.
 
         A treatment without a plan changes nothing. The budget is the first rank's. Raises ValueError where `machine`
@@ -329,12 +260,12 @@ class Combiner:
             ops=moved_ops(lead, graph, self.seats[0].row_of_group, priced) if plans or machine is not None else [],
             work=work_of(plans),
         )
-        return Together(record, found, graph)
+        return CombinedTreatments(record, found, graph)
 
     def _outcome(
         self, names: Sequence[str], machine: Machine | None, priced: Priced, step_ns: float
     ) -> tuple[Outcome, StepGraph]:
-        changes = self._changes(names, EXPECTED, machine)
+        changes = self._changes(names, EXPECTED_SHARE_OF_EFFECT, machine)
         graphs = [change(seat.evidence.graph) for change, seat in zip(changes, self.seats, strict=True)]
         ran = self.watch.runs(graphs)[0] if len(graphs) > 1 else None
         lead, work, serial = self.seats[0].evidence, work_of(self.seats[0].of(names)), graphs[0].serial
@@ -343,7 +274,7 @@ class Combiner:
             found = outcome(lead, graphs[0], priced, min(step_ns, run), ran)
             return waiting_for_input(found, max(step_ns - found.ns, 0.0), cpu=serial), graphs[0]
         found = scaled(outcome(lead, graphs[0], priced, None, ran), self._now[1] / work, cpu=serial)
-        late = max(self._after(names, machine, EXPECTED, 0.0, self.watch.middle) - run, 0.0)
+        late = max(self._after(names, machine, EXPECTED_SHARE_OF_EFFECT, 0.0, self.watch.middle) - run, 0.0)
         found = waiting_for_input(found, late, cpu=serial)
         return brought_to(found, self._now[0].lines, step_ns, cpu=serial), graphs[0]
 
@@ -369,7 +300,7 @@ class Combiner:
             return notes + self._less(names)
         notes.append(f"every kernel reaches the same share of its roof on {machine.name}; the host stays the same")
         unknown = without_floor(seat.evidence, machine)
-        if unknown >= TELLING:
+        if unknown >= LEAST_UNPRICED_SHARE:
             notes.append(
                 f"{percent(unknown)} of the device's time has no known roof there and scales with the memory bandwidth"
             )
@@ -382,7 +313,7 @@ class Combiner:
         together = self.foretold(names)[0]
         best, most = max(((name, self.foretold([name])[0]) for (name,) in self._members(names)),
                          key=lambda member: member[1], default=("", together))  # fmt: skip
-        if most - together < LESS * self.before:
+        if most - together < LEAST_REPORTED_SHARE * self.before:
             return []
         more = duration(most - together)
         return [f"{best} alone is predicted to save {more} more than all together: its saving stands for all"]
@@ -393,17 +324,20 @@ class Combiner:
         At an end of the host's known range the saving is a share of that end's step, and is applied to the expected
         step; on the same machine the low end is no more than the saving in ns at that end.
         """
-        after = self._after(names, machine, EXPECTED, 0.0, self.watch.middle)
+        after = self._after(names, machine, EXPECTED_SHARE_OF_EFFECT, 0.0, self.watch.middle)
         before = [self.watch.before(end) for end in range(self.watch.ends)]
         now, corners, saved = before[self.watch.middle], [], [before[self.watch.middle] - after]
         for end in sorted({0, len(before) - 1}):
-            for share, off in ((LEAST, ELSEWHERE), (MOST, -ELSEWHERE)):
+            for share, off in (
+                (LEAST_SHARE_OF_EFFECT, OTHER_MACHINE_ERROR),
+                (MOST_SHARE_OF_EFFECT, -OTHER_MACHINE_ERROR),
+            ):
                 corners.append(self._after(names, machine, share, off, end))
                 saved.append(now * (1 - corners[-1] / before[end]) if before[end] > 0 else 0.0)
         plans = self.seats[0].of(names)
         bound, touched = now - min(after, *corners), now
         if machine is None and work_of(plans) == 1.0:
-            touched = self.watch.touched(self._changes(names, MOST, machine))
+            touched = self.watch.touched(self._changes(names, MOST_SHARE_OF_EFFECT, machine))
         saved = [min(gain, bound, touched) for gain in saved]
         in_ns = [] if machine is not None else [before[0] - corner for corner in corners[:2]]
         most, least = sum(plan.beyond for plan in plans), sum(plan.beyond_low for plan in plans)
@@ -442,7 +376,7 @@ class Combiner:
         return changes
 
 
-def work_of(plans: Sequence[Plan]) -> float:
+def work_of(plans: Sequence[TreatmentPlan]) -> float:
     """How many times today's work a step does with these plans."""
     result = 1.0
     for plan in plans:

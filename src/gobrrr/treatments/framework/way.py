@@ -23,7 +23,7 @@ SETTINGS, MODEL, ATTENTION, OPTIMIZER, REMATERIALISATION, COMPILER, PRECISION, G
 """The order in which ways are applied, the smallest rank innermost. Steps of ten leave room between them."""
 
 
-class Unapplied(Exception):
+class NotApplicable(Exception):
     """A way turned out not to apply to a workload: one line says why. `way`: which one, where several were applied."""
 
     way = ""
@@ -36,7 +36,7 @@ def error_line(error: BaseException) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class TreatmentWay:
     """One way to apply a treatment.
 
     `as_if`: the treatments whose plans together predict it; () where nothing predicts it: then `worth` says why it
@@ -61,11 +61,11 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Unfit:
+class UnfitWay:
     """A way that does not fit a workload, and one line that says why."""
 
     name: str
     why: str
 
 
-Ways = Callable[[Workload], Iterator["Way | Unfit"]]
+Ways = Callable[[Workload], Iterator["TreatmentWay | UnfitWay"]]

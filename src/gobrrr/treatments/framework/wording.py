@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from gobrrr.analysis.findings.evidence import Evidence
 from gobrrr.analysis.host.program import program_of
 from gobrrr.model.diagnosis import Finding
-from gobrrr.model.program import Made, Written
+from gobrrr.model.program import ProgramObject, SourceStatement
 
 _SOURCE = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.*)", re.DOTALL)
 
@@ -36,7 +36,7 @@ def where(finding: Finding) -> str:
     return place(next((spot.source for spot in finding.where if spot.source), None))
 
 
-def written_at(written: Written | None) -> str:
+def written_at(written: SourceStatement | None) -> str:
     """The place of a statement; "" for None."""
     return place(written.source, written.last) if written is not None else ""
 
@@ -88,7 +88,7 @@ def changed_inputs(evidence: Evidence, change: str, *, dimensions: int | None = 
     return found
 
 
-OTHERS = "its other arguments stay as they are"
+OTHER_ARGUMENTS_NOTE = "its other arguments stay as they are"
 """The note of a changed call."""
 BATCH_SIZE = "batch_size"
 """The name of a DataLoader's second argument."""
@@ -99,10 +99,12 @@ def changed_loader(evidence: Evidence, given: Mapping[str, str]) -> str:
     made = program_of(evidence).loader
     name, kind = (made.name, made.kind) if made is not None else (None, "torch.utils.data.DataLoader")
     arguments = ", ".join(f"{argument}={value}" for argument, value in given.items())
-    return made_with(made, given) or line(f"{name or 'loader'} = {kind}(..., {arguments})", OTHERS)
+    return made_with(made, given) or line(f"{name or 'loader'} = {kind}(..., {arguments})", OTHER_ARGUMENTS_NOTE)
 
 
-def made_with(made: Made | None, given: Mapping[str, str], without: Collection[str] = (), note: str = "") -> str | None:
+def made_with(
+    made: ProgramObject | None, given: Mapping[str, str], without: Collection[str] = (), note: str = ""
+) -> str | None:
     """The statement that makes an object, with changed keyword arguments; None where the statement is not known."""
     written = made.written if made is not None else None
     if written is None or written.text is None or written.call is None:

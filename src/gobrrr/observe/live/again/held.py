@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gobrrr.guarded import Parts
-from gobrrr.model.recording import Held, Kept
+from gobrrr.guarded import GuardedParts
+from gobrrr.model.recording import HeldMemory, SurvivingResult
 from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.static.memory import storage_of
 
-PART = "what is held from step to step"
+HELD_OBJECTS = "what is held from step to step"
 """What a note says is missing where this fails."""
 MOST_NODES = 500_000
 """Nodes of graphs that are counted; a training step of a 70B model has 20,000."""
@@ -47,8 +47,8 @@ class _Made(NamedTuple):
     def place(self) -> tuple[str, str | None]:
         return self.op, self.source
 
-    def kept(self, bytes_: int, *, chain: bool) -> Kept:
-        return Kept(op=self.op, source=self.source, nodes=self.nodes, chain=chain, bytes=bytes_)
+    def kept(self, bytes_: int, *, chain: bool) -> SurvivingResult:
+        return SurvivingResult(op=self.op, source=self.source, nodes=self.nodes, chain=chain, bytes=bytes_)
 
 
 class HeldWatch:
@@ -58,11 +58,11 @@ class HeldWatch:
     `before`: how many steps had run before the first recorded one.
     """
 
-    def __init__(self, parts: Parts | None = None) -> None:
+    def __init__(self, parts: GuardedParts | None = None) -> None:
         self.before: int | None = None
-        self._parts = parts if parts is not None else Parts()
-        self.found: list[Held] = []
-        self.kept: tuple[Kept, ...] = ()
+        self._parts = parts if parts is not None else GuardedParts()
+        self.found: list[HeldMemory] = []
+        self.kept: tuple[SurvivingResult, ...] = ()
         self._before: dict[int, _Made] = {}
 
     def begin(self, step: int, lead_in: int) -> None:
@@ -73,12 +73,12 @@ class HeldWatch:
     @property
     def failed(self) -> bool:
         """Whether nothing is known because looking between steps failed."""
-        return PART in self._parts.failed
+        return HELD_OBJECTS in self._parts.failed
 
     def boundary(self, step: int, made: Callable[[], Origins] | None = None) -> None:
         """Between two steps. `step`: how many have run; `made`: what the step made that was looked at and has ended."""
         if not self.failed:
-            self._parts.make(PART, lambda: self._boundary(step, made() if made is not None else None), None)
+            self._parts.make(HELD_OBJECTS, lambda: self._boundary(step, made() if made is not None else None), None)
 
     def _boundary(self, step: int, made: Origins | None) -> None:
         with apart():
@@ -87,7 +87,7 @@ class HeldWatch:
             storages = (storage for storage in map(storage_of, tensors) if storage is not None)
             sizes = {storage._cdata: int(storage.nbytes()) for storage in storages}
             self.found.append(
-                Held(
+                HeldMemory(
                     step=step,
                     nodes=_reached(result.grad_fn for result in results),
                     tensors=len(tensors),
@@ -101,7 +101,7 @@ class HeldWatch:
 
     def _results(self, tensors: list[Any], made: Origins) -> None:
         now: dict[int, _Made] = {}
-        kept: dict[int, Kept] = {}
+        kept: dict[int, SurvivingResult] = {}
         graphs = 0
         for tensor in sorted(tensors, key=lambda tensor: tensor.grad_fn is None):  # of a storage, a result first
             storage = storage_of(tensor)

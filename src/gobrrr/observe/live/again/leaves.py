@@ -16,14 +16,14 @@ from gobrrr.observe.static.memory import storage_of
 
 MOST_LEAVES = 256
 """Tensors from outside that have a bit of their own; all further ones count as unknown. Chosen."""
-MOST_BYTES = 32_768
+MOST_READ_BYTES = 32_768
 """A storage up to this size is read completely; of a larger one this many bytes, evenly spread. Chosen."""
 MOST_READS = 4_000
 """Storages that are read in a step: on a GPU each read is a wait. Chosen."""
 
-UNKNOWN, LEARNS, KEPT, OTHERS = 1, 2, 4, 3
+UNKNOWN_LEAF, LEARNS, FROZEN, FIRST_LEAF_BIT = 1, 2, 4, 3
 """Bits of what a value depends on: a tensor without a bit of its own, a parameter that learns, another parameter or a
-buffer. From the bit at position `OTHERS` on, each bit stands for one other tensor from outside."""
+buffer. From the bit at position `FIRST_LEAF_BIT` on, each bit stands for one other tensor from outside."""
 
 
 class Leaf:
@@ -57,7 +57,7 @@ class Leaves:
     @property
     def others(self) -> list[tuple[int, Leaf]]:
         """The leaves that are neither parameters nor buffers, with their storage's key."""
-        return [(key, leaf) for key, leaf in self._known.items() if leaf.bit >> OTHERS]
+        return [(key, leaf) for key, leaf in self._known.items() if leaf.bit >> FIRST_LEAF_BIT]
 
     def begin(self) -> None:
         """A look begins."""
@@ -75,7 +75,7 @@ class Leaves:
         for parameter in (*module._parameters.values(), *module._buffers.values()):
             storage = storage_of(parameter) if parameter is not None else None
             if storage is not None:
-                bit = LEARNS if parameter.requires_grad else KEPT
+                bit = LEARNS if parameter.requires_grad else FROZEN
                 self._roles[storage._cdata] = (StorageWeakRef(storage), bit)
         for attribute in vars(module).values():
             for value in attribute if isinstance(attribute, list | tuple) else (attribute,):
@@ -86,7 +86,7 @@ class Leaves:
     def registered(self, key: int) -> bool:
         """Whether a storage is that of a parameter or a buffer which does not learn."""
         role = self._roles.get(key)
-        return role is not None and role[1] == KEPT
+        return role is not None and role[1] == FROZEN
 
     def of(self, tensor: Any, storage: Any) -> Leaf:
         """The leaf of a tensor."""
@@ -100,11 +100,11 @@ class Leaves:
     def number(self, leaf: Leaf, tensor: Any, storage: Any, look: int) -> int:
         """The number of its contents; noted in the leaf."""
         version = 0 if tensor.is_inference() else tensor._version
-        if leaf.bit in (LEARNS, KEPT):
+        if leaf.bit in (LEARNS, FROZEN):
             number = hash(("kept", leaf.token, leaf.writes, version))
         else:
             read = self._read(storage, tensor)
-            leaf.large = int(storage.nbytes()) > MOST_BYTES
+            leaf.large = int(storage.nbytes()) > MOST_READ_BYTES
             writes = (leaf.token, leaf.writes, version) if leaf.large else ()
             number = hash(("read", int(storage.nbytes()), writes, read))
         leaf.numbers.setdefault(look, set()).add(number)
@@ -122,11 +122,11 @@ class Leaves:
         if role is not None and not role[0].expired():
             return role[1]
         if tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
-            return LEARNS if tensor.requires_grad else KEPT
+            return LEARNS if tensor.requires_grad else FROZEN
         if self._others >= MOST_LEAVES:
-            return UNKNOWN
+            return UNKNOWN_LEAF
         self._others += 1
-        return 1 << (OTHERS + self._others - 1)
+        return 1 << (FIRST_LEAF_BIT + self._others - 1)
 
     def _read(self, storage: Any, tensor: Any) -> Any:
         """A storage's bytes, or a sample of them; an object like no other where they can't be read."""
@@ -135,6 +135,6 @@ class Leaves:
             if not can_read or self._reads > MOST_READS:
                 return object()
             flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-            if flat.numel() > MOST_BYTES:
-                flat = flat[:: (flat.numel() // MOST_BYTES) | 1]  # an odd step: samples every byte of an element
+            if flat.numel() > MOST_READ_BYTES:
+                flat = flat[:: (flat.numel() // MOST_READ_BYTES) | 1]  # an odd step: samples every byte of an element
             return flat.cpu().numpy().tobytes()

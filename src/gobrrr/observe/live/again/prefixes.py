@@ -17,12 +17,12 @@ MOST_MODULES = 512
 MOST_LENGTH = 4096
 MOST_BESIDE = 4
 """How many modules are looked at, rows are compared, and entries of each other dimension. Chosen, not measured."""
-CLOSE = 1e-3
+SAME_ROWS_TOLERANCE = 1e-3
 """Rows are the same where they differ by at most this share of their largest value: a product of more rows rounds in
 another order. A later row that contributes makes a larger difference. Chosen, not measured."""
 
 
-class Grown(NamedTuple):
+class GrownCall(NamedTuple):
     """One call of a module with more rows than its last call.
 
     `same`: a tensor on the device, whether the earlier rows are the same.
@@ -46,7 +46,7 @@ class Prefixes:
     """Call `see` after each call of a module."""
 
     def __init__(self) -> None:
-        self.grown: list[Grown] = []
+        self.grown: list[GrownCall] = []
         self._last: dict[int, _Last] = {}
 
     def wants(self, module: Any, args: tuple[Any, ...], output: Any) -> bool:
@@ -87,7 +87,7 @@ class Prefixes:
             return  # another sequence that happens to be longer
         same = returned.same_rows(last.returned, out)
         if same is not None:
-            self.grown.append(Grown(invocation, last.given.shape[along], given.shape[along], same))
+            self.grown.append(GrownCall(invocation, last.given.shape[along], given.shape[along], same))
 
 
 class _Sample:
@@ -113,7 +113,7 @@ class _Sample:
         if not now.is_floating_point():
             return (now == before).all()
         most = before.abs().max()
-        return ((now - before).abs().max() <= CLOSE * most) & (most > 0)
+        return ((now - before).abs().max() <= SAME_ROWS_TOLERANCE * most) & (most > 0)
 
     @staticmethod
     def _rows(tensor: Any, along: int) -> Any:

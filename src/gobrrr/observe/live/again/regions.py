@@ -8,18 +8,26 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from gobrrr.model.recording import Again, AgainKind, RecordedCall, Site
-from gobrrr.observe.live.again.leaves import KEPT, LEARNS, OTHERS, UNKNOWN, Leaves
-from gobrrr.observe.live.again.values import Row, Values
+from gobrrr.model.recording import AgainKind, RecordedCall, RepeatedWork, Site
+from gobrrr.observe.live.again.leaves import FIRST_LEAF_BIT, FROZEN, LEARNS, UNKNOWN_LEAF, Leaves
+from gobrrr.observe.live.again.values import NumberedOperation, ValueNumbers
 
-LOOKS = 2
+STEPS_TO_COMPARE = 2
 """Steps that must be looked at to know what stays the same from step to step."""
 FILLS = (
     "aten::zeros", "aten::ones", "aten::full", "aten::new_", "aten::fill", "aten::scalar_tensor", "aten::zeros_like",
 )  # fmt: skip
 """Operations that write one number. Storing their result would save nothing: it is written as fast as it is read."""
 
-PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::linear", "aten::matmul", "aten::conv")
+REPEATED_PRODUCTS = (
+    "aten::mm",
+    "aten::bmm",
+    "aten::addmm",
+    "aten::baddbmm",
+    "aten::linear",
+    "aten::matmul",
+    "aten::conv",
+)
 """Matrix products. A function that gets all rows again and has none of these only arranges them, as around a cache."""
 
 
@@ -36,13 +44,13 @@ class Invocation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Look:
+class ObservedStep:
     """One step: its values, the calls of its modules, and the call that each operation ran in (`within`).
 
     `given`: the number and the dependence bits of each tensor that an outermost module was called with.
     """
 
-    values: Values
+    values: ValueNumbers
     calls: list[Invocation]
     within: dict[int, int]
     given: set[tuple[int, int]]
@@ -58,13 +66,13 @@ class _Place:
 
 
 def again(
-    looks: Sequence[Look],
+    looks: Sequence[ObservedStep],
     leaves: Leaves,
     grown: dict[int, tuple[int, int]],
-    functions: tuple[Look, dict[int, tuple[int, int]]],
+    functions: tuple[ObservedStep, dict[int, tuple[int, int]]],
     calls: Sequence[RecordedCall],
     sites: Sequence[Site],
-) -> tuple[Again, ...]:
+) -> tuple[RepeatedWork, ...]:
     """All repeated work, by place.
 
     `grown`: the calls of modules that computed rows again, with their numbers of rows. `functions`: the calls of
@@ -77,7 +85,9 @@ def again(
     rows = _rows(first, forward, grown)
     plain, grown_plain = functions
     others = {at: row for at, row in _rows(plain, forward, grown_plain).items() if at not in rows}
-    products = {_outermost(plain, at, grown_plain) for at in others if calls[at].call.name.startswith(PRODUCTS)}
+    products = {
+        _outermost(plain, at, grown_plain) for at in others if calls[at].call.name.startswith(REPEATED_PRODUCTS)
+    }
     others = {at: other for at, other in others.items() if _outermost(plain, at, grown_plain) in products}
     prefix = {*rows, *others}
     found = _by_place("steps", first, forward, each_step - prefix, calls, sites)
@@ -94,10 +104,10 @@ def _can_repeat(call: RecordedCall) -> bool:
 
 
 def _same_each_step(
-    looks: Sequence[Look], leaves: Leaves, forward: dict[int, Row], calls: Sequence[RecordedCall]
+    looks: Sequence[ObservedStep], leaves: Leaves, forward: dict[int, NumberedOperation], calls: Sequence[RecordedCall]
 ) -> set[int]:
     """Operations that both steps did, on what is not the step's data."""
-    if len(looks) < LOOKS:
+    if len(looks) < STEPS_TO_COMPARE:
         return set()
     other_step = {row.number for row in looks[1].values.rows.values()}
     constant = _constant(looks, leaves, other_step, training=any(call.phase == "backward" for call in calls))
@@ -107,9 +117,9 @@ def _same_each_step(
     return _useful(forward, same)
 
 
-def _constant(looks: Sequence[Look], leaves: Leaves, other_step: set[int], *, training: bool) -> int:
+def _constant(looks: Sequence[ObservedStep], leaves: Leaves, other_step: set[int], *, training: bool) -> int:
     """The bits of what is constant: weights that don't learn, and tensors that are no step's data."""
-    bits = KEPT if training else KEPT | LEARNS
+    bits = FROZEN if training else FROZEN | LEARNS
     others = leaves.others
     # the data differ from step to step: then what does not differ is no data
     changing = any(
@@ -131,10 +141,10 @@ def _constant(looks: Sequence[Look], leaves: Leaves, other_step: set[int], *, tr
         no_data = changing or held or (random and not leaf.bit & batch)
         if not leaf.written and (no_data or leaf.bit & drawn or (leaf.large and other_part)):
             bits |= leaf.bit
-    return bits & ~UNKNOWN
+    return bits & ~UNKNOWN_LEAF
 
 
-def _same_within_step(forward: dict[int, Row]) -> set[int]:
+def _same_within_step(forward: dict[int, NumberedOperation]) -> set[int]:
     """Operations that the same step had done before."""
     seen: set[int] = set()
     same = set()
@@ -145,7 +155,7 @@ def _same_within_step(forward: dict[int, Row]) -> set[int]:
     return _useful(forward, same)
 
 
-def _useful(forward: dict[int, Row], same: set[int]) -> set[int]:
+def _useful(forward: dict[int, NumberedOperation], same: set[int]) -> set[int]:
     """The repeated operations whose result is read by an operation that must run, directly or through others of them.
 
     Without those whose result is overwritten later.
@@ -169,19 +179,23 @@ def _useful(forward: dict[int, Row], same: set[int]) -> set[int]:
 # -- rows
 
 
-def _rows(look: Look, forward: dict[int, Row], grown: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+def _rows(
+    look: ObservedStep, forward: dict[int, NumberedOperation], grown: dict[int, tuple[int, int]]
+) -> dict[int, tuple[int, int]]:
     """Operations within calls that computed rows again, with the numbers of rows."""
     return {at: grown[call] for at in forward if (call := _outermost(look, at, grown)) >= 0}
 
 
-def _prefixes(look: Look, rows: dict[int, tuple[int, int]], grown: dict[int, tuple[int, int]]) -> list[Again]:
+def _prefixes(
+    look: ObservedStep, rows: dict[int, tuple[int, int]], grown: dict[int, tuple[int, int]]
+) -> list[RepeatedWork]:
     groups: dict[tuple[str | None, str, bool], list[int]] = defaultdict(list)
     for at in sorted(rows):
         _, line, name = look.calls[_outermost(look, at, grown)]
         is_function = name.endswith("()")
         groups[line, name if is_function else _class_of(name), is_function].append(at)
     return [
-        Again(
+        RepeatedWork(
             kind="rows",
             source=line,
             module=None if is_function else name,
@@ -195,7 +209,7 @@ def _prefixes(look: Look, rows: dict[int, tuple[int, int]], grown: dict[int, tup
     ]
 
 
-def _outermost(look: Look, at: int, wanted: Container[int]) -> int:
+def _outermost(look: ObservedStep, at: int, wanted: Container[int]) -> int:
     """The outermost of the wanted calls around an operation; -1 for none."""
     call, found = look.within.get(at, -1), -1
     while call >= 0:
@@ -209,12 +223,12 @@ def _outermost(look: Look, at: int, wanted: Container[int]) -> int:
 
 def _by_place(
     kind: AgainKind,
-    look: Look,
-    forward: dict[int, Row],
+    look: ObservedStep,
+    forward: dict[int, NumberedOperation],
     same: set[int],
     calls: Sequence[RecordedCall],
     sites: Sequence[Site],
-) -> list[Again]:
+) -> list[RepeatedWork]:
     whole = _whole(look, forward, same)
     groups: dict[_Place, list[int]] = defaultdict(list)
     for at in sorted(same):
@@ -228,7 +242,7 @@ def _by_place(
             needs |= forward[at].needs
         times = Counter(forward[at].number for at in some)
         found.append(
-            Again(
+            RepeatedWork(
                 kind=kind,
                 source=place.source,
                 module=place.module,
@@ -242,7 +256,7 @@ def _by_place(
     return found
 
 
-def _whole(look: Look, forward: dict[int, Row], same: set[int]) -> set[int]:
+def _whole(look: ObservedStep, forward: dict[int, NumberedOperation], same: set[int]) -> set[int]:
     """The calls of modules all of whose operations are repeated ones."""
     total, repeated = Counter[int](), Counter[int]()
     for at in forward:
@@ -254,7 +268,9 @@ def _whole(look: Look, forward: dict[int, Row], same: set[int]) -> set[int]:
     return {call for call, count in total.items() if repeated[call] == count}
 
 
-def _place(at: int, look: Look, whole: set[int], calls: Sequence[RecordedCall], sites: Sequence[Site]) -> _Place:
+def _place(
+    at: int, look: ObservedStep, whole: set[int], calls: Sequence[RecordedCall], sites: Sequence[Site]
+) -> _Place:
     """The outermost call of a module that repeats all of its work; else the operation's own line."""
     top = _outermost(look, at, whole)
     if top >= 0:
@@ -275,9 +291,9 @@ def _elements(call: RecordedCall) -> int:
 
 def _made_of(needs: int) -> str:
     """What it is computed from, in a word."""
-    if needs >> OTHERS or needs & UNKNOWN:
+    if needs >> FIRST_LEAF_BIT or needs & UNKNOWN_LEAF:
         return "tensors"
-    return "weights" if needs & (KEPT | LEARNS) else "numbers"
+    return "weights" if needs & (FROZEN | LEARNS) else "numbers"
 
 
 def _class_of(module: str) -> str:

@@ -14,28 +14,35 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gobrrr.observe.live.again.leaves import UNKNOWN, Leaf, Leaves
+from gobrrr.observe.live.again.leaves import UNKNOWN_LEAF, Leaf, Leaves
 from gobrrr.observe.static.arguments import many_numbers
 from gobrrr.observe.static.memory import storage_of
 
 KNOWN_INSIDE = ("aten::", "prims::", "torchvision::")
 """Operations whose schema says what they read and write; one of another library may keep state of its own."""
-EMPTY = ("aten::empty", "aten::new_empty", "aten::_efficientzerotensor")
+UNINITIALIZED = ("aten::empty", "aten::new_empty", "aten::_efficientzerotensor")
 """Operations whose result is memory that was not written."""
-OVER = ("aten::copy_", "aten::fill_", "aten::zero_")
+OVERWRITING = ("aten::copy_", "aten::fill_", "aten::zero_")
 """Operations that overwrite every element of their first argument."""
 STATISTICS = ("running_mean", "running_var")
 """Arguments that a batch norm in training writes, though its schema does not say so."""
-DRAWN = ("aten::index", "aten::index_select", "aten::embedding", "aten::gather", "aten::take", "aten::index_put")
+ROW_SELECTING = (
+    "aten::index",
+    "aten::index_select",
+    "aten::embedding",
+    "aten::gather",
+    "aten::take",
+    "aten::index_put",
+)
 """Operations that take some rows of their first argument."""
-MOST_ROWS = 400_000
+MOST_NUMBERED_OPERATIONS = 400_000
 """Operations of one step that get a number: a training step of a 70B model has 20,000."""
 
 _UNIQUE = itertools.count()
 """Numbers for what is like nothing else."""
 
 
-class Row(NamedTuple):
+class NumberedOperation(NamedTuple):
     """One operation that computed something. `number`: what it computed; `needs`: bits of what that depends on.
 
     `read`, `made`: the numbers of what it read and wrote; `storages`: those that it wrote; `into`: whether it wrote
@@ -67,17 +74,17 @@ class _State:
         return self.ref is None or self.ref.expired()
 
 
-class Values:
+class ValueNumbers:
     """The numbers of one look. `rows`: by the position that the caller gives an operation."""
 
     def __init__(self, leaves: Leaves, look: int) -> None:
-        self.rows: dict[int, Row] = {}
+        self.rows: dict[int, NumberedOperation] = {}
         self._leaves, self._look = leaves, look
         self._states: dict[int, _State] = {}
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any, at: int) -> None:
         """An operation, after it ran."""
-        if len(self.rows) >= MOST_ROWS:
+        if len(self.rows) >= MOST_NUMBERED_OPERATIONS:
             return
         name, written, random = _facts(func)
         read: list[_State] = []
@@ -89,7 +96,7 @@ class Values:
         if not targets and not made:
             return
         unique = random and not _no_dropout(func, args, kwargs)
-        unique |= name.startswith(EMPTY) or not name.startswith(KNOWN_INSIDE)
+        unique |= name.startswith(UNINITIALIZED) or not name.startswith(KNOWN_INSIDE)
         self._put(name, parts, read, targets, made, at, unique=unique)
 
     def wrote(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -119,7 +126,7 @@ class Values:
         *,
         unique: bool,
     ) -> None:
-        if name in OVER and targets and _whole(*targets[0]):  # the first argument's own contents don't matter
+        if name in OVERWRITING and targets and _whole(*targets[0]):  # the first argument's own contents don't matter
             parts, read = [_geometry(targets[0][0]), *parts[1:]], read[1:]
         number = hash((name, next(_UNIQUE), "unique")) if unique else hash((name, *parts))
         needs = 0
@@ -132,14 +139,14 @@ class Values:
             if place < len(targets):
                 self._leaves.wrote(storage._cdata)
             self._states[storage._cdata] = _State(storage, result, needs)
-        self.rows[at] = Row(
+        self.rows[at] = NumberedOperation(
             number=number,
-            needs=needs | (UNKNOWN if unique else 0),
+            needs=needs | (UNKNOWN_LEAF if unique else 0),
             read=tuple(state.number for state in read),
             made=tuple(result for _, result in results),
             storages=tuple(key for key, _ in results),
             into=bool(targets),
-            draws=read[0].needs if read and name in DRAWN else 0,
+            draws=read[0].needs if read and name in ROW_SELECTING else 0,
         )
 
     def _part(self, value: Any, read: list[_State]) -> Any:
@@ -159,7 +166,7 @@ class Values:
     def _tensor(self, tensor: Any, read: list[_State]) -> Any:
         storage = storage_of(tensor)
         if storage is None:
-            read.append(_State(None, 0, UNKNOWN))
+            read.append(_State(None, 0, UNKNOWN_LEAF))
             return "unique", next(_UNIQUE)
         key = storage._cdata
         state = self._states.get(key)

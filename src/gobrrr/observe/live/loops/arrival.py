@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 
-class Eye(Protocol):
+class ProgramWatcher(Protocol):
     """What watches a program while it runs."""
 
     stop_after: bool
@@ -35,8 +35,8 @@ class WhenTorchArrives:
     `make()` may import torch. `eye` is what it made; None while torch is not imported.
     """
 
-    def __init__(self, make: Callable[[], Eye]) -> None:
-        self.eye: Eye | None = None
+    def __init__(self, make: Callable[[], ProgramWatcher]) -> None:
+        self.eye: ProgramWatcher | None = None
         self.stop_after = False
         self._make = make
         self._waiting = False

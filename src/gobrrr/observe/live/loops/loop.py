@@ -19,7 +19,7 @@ import torch
 from gobrrr import units
 from gobrrr.observe.live.loops.script import Stopped, in_main_thread
 from gobrrr.observe.live.loops.step_calls import (
-    CALLS,
+    INFERENCE_CALLS,
     CallLoop,
     ModuleCalls,
     Site,
@@ -31,20 +31,21 @@ from gobrrr.observe.live.loops.step_compiled import Compiling, FunctionCalls
 from gobrrr.observe.live.loops.step_lines import LineCount, counting
 from gobrrr.observe.live.loops.step_optimizers import OptimizerSteps
 from gobrrr.observe.live.loops.step_sites import SEARCH_S, SiteSearch
-from gobrrr.observe.live.loops.step_turns import Loop as ProgramLoop
-from gobrrr.observe.live.loops.step_turns import Turns
+from gobrrr.observe.live.loops.step_turns import BytecodeLoop as ProgramLoop
+from gobrrr.observe.live.loops.step_turns import TurnCounter
 
 MOST_STOPS = 3
 """How often `Stopped` is raised in a script that catches it; chosen."""
 MODULE_CALLS = 4
 """Outermost calls of modules after which a program counts as one with modules; chosen."""
-NOTHING = (
-    f"no step loop was found: no optimizer step, no module called more than {CALLS} times in a loop, no repetition"
+NO_LOOP_FOUND = (
+    f"no step loop was found: no optimizer step, no module called more than {INFERENCE_CALLS} times in a loop, "
+    "no repetition"
 )
 """What the user reads where no loop was found."""
 
 
-class Loop(Protocol):
+class StepListener(Protocol):
     """What measures the steps: moved on from warm-up to its windows by each boundary, until it is done."""
 
     steps_from: str
@@ -70,7 +71,7 @@ How = Literal["optimizer", "module", "line"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundLoop:
     """The loop that was found. `how` is None where none was. `boundaries`: how many the watcher was called at.
 
     `before`: calls that were made before it was found. `text` names it ("steps of AdamW", "calls of GPT", "train.py:12
@@ -94,13 +95,13 @@ class Finder:
     """
 
     def __init__(
-        self, watcher: Loop, *, stop_after: bool = False, steps: How | None = None, search_s: float = SEARCH_S
+        self, watcher: StepListener, *, stop_after: bool = False, steps: How | None = None, search_s: float = SEARCH_S
     ) -> None:
         self.watcher = watcher
         self.stop_after = stop_after
         self._steps = steps
         self._how: How | None = None
-        self._text = NOTHING
+        self._text = NO_LOOP_FOUND
         self._boundaries = 0
         self._remarks: list[str] = []
         self._failure: str | None = None
@@ -113,7 +114,7 @@ class Finder:
         self._search = SiteSearch(self._line_found, self._not_searched, search_s, self._within_a_step)
         self._unsearched: str | None = None
         self._module: ModuleCalls | FunctionCalls | None = None
-        self._turns = Turns(self._boundary, self._turn_found, self._turn_is_call)
+        self._turns = TurnCounter(self._boundary, self._turn_found, self._turn_is_call)
         self._before = 0
         self._line: LineCount | None = None
         self._compiling = Compiling(self._tops, self._compiles)
@@ -139,10 +140,10 @@ class Finder:
         self._calls.clear()
         self.watcher.close()
 
-    def found(self) -> Found:
+    def found(self) -> FoundLoop:
         """What defines the loop, as far as is known by now."""
         reasons = (self._few_calls(), self._unsearched) if self._how is None else ()
-        return Found(
+        return FoundLoop(
             how=self._how,
             text=self._text,
             boundaries=self._boundaries,

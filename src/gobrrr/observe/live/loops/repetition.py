@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TIMES = 3
+LEAST_PERIODS = 3
 """Identical periods in a row that count as a loop; chosen."""
 
 
@@ -40,8 +40,8 @@ def matches(sequence: Sequence[int]) -> list[int]:
 def shortest(sequence: Sequence[int]) -> Repetition | None:
     """The innermost loop at the end of the sequence: the shortest period."""
     same = matches(sequence)
-    for period in range(1, len(sequence) // TIMES + 1):
-        if same[period] >= (TIMES - 1) * period:
+    for period in range(1, len(sequence) // LEAST_PERIODS + 1):
+        if same[period] >= (LEAST_PERIODS - 1) * period:
             return Repetition(period, same[period] + period)
     return None
 
@@ -49,9 +49,9 @@ def shortest(sequence: Sequence[int]) -> Repetition | None:
 def outermost(sequence: Sequence[int]) -> Repetition | None:
     """The outermost loop at the end of the sequence: the longest period that is no multiple of a shorter one."""
     same = matches(sequence)
-    periods = [p for p in range(1, len(sequence) // TIMES + 1) if same[p] >= (TIMES - 1) * p]
+    periods = [p for p in range(1, len(sequence) // LEAST_PERIODS + 1) if same[p] >= (LEAST_PERIODS - 1) * p]
     for longest in reversed(periods):
-        window = TIMES * longest
+        window = LEAST_PERIODS * longest
         # Where a shorter period covers the window too, the longer one is only a multiple of it.
         if not any(longest % p == 0 and same[p] + p >= window for p in periods if p < longest):
             return Repetition(longest, same[longest] + longest)

@@ -22,9 +22,9 @@ from typing import Any
 
 from gobrrr.errors import InputError, UsageError
 from gobrrr.observe.installed import Owner, owner
-from gobrrr.observe.live.loops.arrival import Eye
+from gobrrr.observe.live.loops.arrival import ProgramWatcher
 
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 """The exit status after Ctrl-C: 128 + SIGINT, as a shell reports it."""
 
 
@@ -33,7 +33,7 @@ class Stopped(BaseException):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class ScriptRun:
     """How a script ended.
 
     `status`: the exit status that Python would have ended with. `stopped`: we ended it early. `exited`: it ended
@@ -74,8 +74,13 @@ class _Program:
 
 
 def run(
-    target: str, arguments: Sequence[str] = (), *, is_module: bool = False, loop: Eye, stop_after: bool = False
-) -> Ran:
+    target: str,
+    arguments: Sequence[str] = (),
+    *,
+    is_module: bool = False,
+    loop: ProgramWatcher,
+    stop_after: bool = False,
+) -> ScriptRun:
     """Run a script's path, or a module's name, to its end; with `stop_after`, until the eye has seen enough.
 
     Uncaught exceptions are printed as Python prints them, without our frames. Raises InputError or UsageError where
@@ -103,7 +108,9 @@ def run(
     _flush()
     if os.getpid() != pid:  # the script forked, and this is its child: it ends here, without a report
         raise SystemExit(ended.status)
-    return Ran(status=ended.status, stopped=ended.stopped, exited=ended.exited, found=loop.found(), error=ended.error)
+    return ScriptRun(
+        status=ended.status, stopped=ended.stopped, exited=ended.exited, found=loop.found(), error=ended.error
+    )
 
 
 # -- what to run
@@ -195,7 +202,7 @@ class _Ended:
         elif isinstance(error, SystemExit):
             self.exited, self.status = True, _exit_status(error)
         else:
-            self.status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+            self.status = INTERRUPTED_STATUS if isinstance(error, KeyboardInterrupt) else 1
             self.error = traceback.format_exception_only(type(error), error)[-1].strip()
             _print(error)
 

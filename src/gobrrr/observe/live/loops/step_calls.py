@@ -26,7 +26,7 @@ from gobrrr.observe.live.loops import step_intent
 from gobrrr.observe.live.loops.repetition import once, shortest
 from gobrrr.observe.live.watches.lines import outwards
 
-CALLS = 10
+INFERENCE_CALLS = 10
 """Repeated calls, without gradients, that are taken for an inference loop; chosen."""
 CALLS_WITH_GRADIENTS = 64
 """The same where a backward pass has run, since an optimizer's step may follow accumulated gradients, and where the
@@ -34,7 +34,7 @@ program has code that trains and takes backward passes for parameters that no op
 CALLS_BEFORE_TRAINING = 300
 """The same where an optimizer has the module's parameters or the program has code that trains: this may be an
 evaluation before training. Chosen."""
-TAIL = 3 * CALLS_BEFORE_TRAINING
+LATEST_CALLS = 3 * CALLS_BEFORE_TRAINING
 """The latest calls, in which a repetition is searched; chosen."""
 
 _SKIPPED = (Owner.TORCH, Owner.GOBRRR)
@@ -165,8 +165,8 @@ class CallLoop:
             self._modules.append((module, site))  # keeps the module, and so its id, until the loop is found
         thread.events.append(event)
         thread.graded.append(torch.is_grad_enabled())
-        del thread.events[:-TAIL], thread.graded[:-TAIL]
-        return self._decided(thread, thread_id) if len(thread.events) >= CALLS else None
+        del thread.events[:-LATEST_CALLS], thread.graded[:-LATEST_CALLS]
+        return self._decided(thread, thread_id) if len(thread.events) >= INFERENCE_CALLS else None
 
     def clear(self) -> None:
         """Drop the references to modules."""
@@ -178,7 +178,7 @@ class CallLoop:
 
     def _decided(self, thread: _Thread, thread_id: int) -> Anchor | None:
         found = shortest(thread.events)
-        if found is None or found.covered < CALLS:
+        if found is None or found.covered < INFERENCE_CALLS:
             return None
         anchors = once(thread.events, found)
         if not anchors:
@@ -207,7 +207,7 @@ class CallLoop:
             return CALLS_WITH_GRADIENTS if by_hand else CALLS_BEFORE_TRAINING
         if any(thread.graded[-covered:]) and (hidden or any(p.grad is not None for p in parameters)):
             return CALLS_WITH_GRADIENTS
-        return CALLS
+        return INFERENCE_CALLS
 
 
 class _ByHand:
@@ -224,7 +224,7 @@ class _ByHand:
 
     def seen(self) -> bool:
         """Whether there were enough passes for a loop."""
-        return self._passes >= CALLS and not an_optimizer_has(self._parameters)
+        return self._passes >= INFERENCE_CALLS and not an_optimizer_has(self._parameters)
 
     def close(self) -> None:
         """Remove the hook."""

@@ -11,13 +11,13 @@ from gobrrr.observe.installed import is_users
 
 _TRAINS = re.compile(rb"\.backward\(|\boptim\.[A-Z]|Trainer\(|\.fit\(|\bAccelerator\(")
 """What code that trains contains: a backward pass, or the making of an optimizer or a trainer."""
-MOST_BYTES = 4_000_000
+MOST_SOURCE_BYTES = 4_000_000
 """Source of the program that is read, in bytes; chosen."""
 
 
 def training_is_written() -> bool:
     """Whether a loaded file of the program's own has code that trains."""
-    left = MOST_BYTES
+    left = MOST_SOURCE_BYTES
     for path in {path for module in list(sys.modules.values()) if (path := _own_file(module)) is not None}:
         try:
             text = path.read_bytes()[:left]

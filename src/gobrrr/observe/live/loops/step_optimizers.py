@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-SILENT = 8
+SILENT_STEPS = 8
 """Steps of another optimizer, with none of the followed one between, after which the other is followed: more than the
 five steps that a critic often takes for one of its generator."""
 CLOSURES = 4
@@ -42,7 +42,7 @@ class OptimizerSteps:
         self._followed: weakref.ref[Any] | None = None
         self._others: dict[int, _Other] = {}
         self._steps = 0
-        self._silent = SILENT
+        self._silent = SILENT_STEPS
         self._called: weakref.ref[Any] | None = None  # whose closure's calls are the steps
 
     def open(self) -> None:
@@ -126,7 +126,7 @@ class OptimizerSteps:
             inner = other.steps(self._steps)
             if inner is not None:
                 # the optimizer that was followed steps this often between two steps of the new one
-                self._silent = max(SILENT, 2 * inner + 1)
+                self._silent = max(SILENT_STEPS, 2 * inner + 1)
             if inner is not None or other.alone >= self._silent:
                 self._follow(optimizer)
 

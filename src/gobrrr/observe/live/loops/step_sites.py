@@ -25,9 +25,9 @@ SEARCH_S = 1.0
 """Seconds that a repetition must have lasted: an inner loop (over layers) seldom does. Chosen."""
 LONG_S = 5.0
 """The same where something else came between; chosen."""
-MOST_CALLS = 400_000
+MOST_SEARCHED_CALLS = 400_000
 """Calls of torch's functions after which the search is given up; chosen."""
-TAIL = 20_000
+LATEST_EVENTS = 20_000
 """The latest calls, in which a repetition is searched; chosen."""
 FIRST_CHECK, _FEW = 32, 24
 """Calls before the first check, and at least between two checks; chosen."""
@@ -111,19 +111,19 @@ class SiteSearch(TorchFunctionMode):
             self._check(frame)
 
     def _check(self, frame: FrameType) -> None:
-        if len(self._events) >= 2 * TAIL:
-            del self._events[:-TAIL], self._times[:-TAIL]
+        if len(self._events) >= 2 * LATEST_EVENTS:
+            del self._events[:-LATEST_EVENTS], self._times[:-LATEST_EVENTS]
         # Each check takes time in proportion to the calls so far: a quarter more of them before the next.
-        self._next = min(len(self._events) + max(_FEW, len(self._events) // 4), 2 * TAIL)
+        self._next = min(len(self._events) + max(_FEW, len(self._events) // 4), 2 * LATEST_EVENTS)
         if self._times[-1] - self._times[0] < self._search_s:
             return
-        repetition = outermost(self._events[-TAIL:])
+        repetition = outermost(self._events[-LATEST_EVENTS:])
         if repetition is not None and self._lasts(repetition) and not self._inner():
             anchors = once(self._events, repetition)
             if anchors:
                 site = self._best(anchors)
                 self._leave(frame, lambda: self._found(site))
-        elif self.calls > MOST_CALLS:
+        elif self.calls > MOST_SEARCHED_CALLS:
             self._leave(frame, lambda: self._given_up(f"nothing repeated in {self.calls:,} calls of torch's functions"))
 
     def _lasts(self, repetition: Repetition) -> bool:
@@ -133,7 +133,7 @@ class SiteSearch(TorchFunctionMode):
         a loop may do something else now and then.
         """
         seconds = self._times[-1] - self._times[-repetition.covered]
-        since_new = min(self._since_new, TAIL)
+        since_new = min(self._since_new, LATEST_EVENTS)
         if repetition.covered >= since_new:
             return seconds >= self._search_s
         return 2 * repetition.covered >= since_new and seconds >= max(LONG_S, self._search_s)

@@ -17,9 +17,9 @@ from gobrrr.observe.live.loops.step_calls import users_frames
 from gobrrr.observe.live.loops.step_lines import LineCount, counting
 from gobrrr.observe.live.loops.step_optimizers import MOST_INNER
 
-TURNS = 4
+TURNS_TO_DECIDE = 4
 """Turns with a call in them after which it is decided whether the turn is the step; chosen."""
-MOST_CALLS = TURNS * MOST_INNER
+CALLS_TO_DECIDE = TURNS_TO_DECIDE * MOST_INNER
 """Calls after which it is decided at the latest: then the call stays the step."""
 
 _ENDS = ("RETURN", "RAISE", "RERAISE")
@@ -29,7 +29,7 @@ _ALWAYS = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_I
 
 
 @dataclass(frozen=True)
-class Loop:
+class BytecodeLoop:
     """A loop in this code; `line` begins each turn.
 
     The turns of a loop on `one_line` can't be counted: from Python 3.12 on no event is sent for a line that follows
@@ -41,13 +41,13 @@ class Loop:
     one_line: bool
 
 
-def loop_around(frame: FrameType | None) -> Loop | None:
+def loop_around(frame: FrameType | None) -> BytecodeLoop | None:
     """The innermost loop of the program that this frame, or a frame that called it, is in."""
     loops = (loop_in(frame.f_code, frame.f_lasti) for frame in users_frames(frame))
     return next((loop for loop in loops if loop is not None), None)
 
 
-def loop_in(code: CodeType, offset: int) -> Loop | None:
+def loop_in(code: CodeType, offset: int) -> BytecodeLoop | None:
     """The innermost loop around the instruction at this offset.
 
     A loop is a jump backwards, reached from the instruction, to a place before it. Jumps that only an exception reaches
@@ -74,7 +74,7 @@ def loop_in(code: CodeType, offset: int) -> Loop | None:
     if not back:
         return None
     lines = _lines(code, *max(back))
-    return Loop(code, lines[0], len(set(lines)) == 1) if lines else None
+    return BytecodeLoop(code, lines[0], len(set(lines)) == 1) if lines else None
 
 
 def _jumps(instruction: dis.Instruction) -> bool:
@@ -87,7 +87,7 @@ def _lines(code: CodeType, first: int, last: int) -> list[int]:
     return [line for start, end, line in code.co_lines() if line is not None and end > first and start <= last]
 
 
-class Turns:
+class TurnCounter:
     """Calls `step()` before each call, or where a turn holds several calls, before the first of each turn.
 
     Calls `found(loop)` where the turn is the step from now on, and `each(loop)` where each turn has one call. Call
@@ -95,10 +95,13 @@ class Turns:
     """
 
     def __init__(
-        self, step: Callable[[], None], found: Callable[[Loop], None], each: Callable[[Loop], None] = lambda _: None
+        self,
+        step: Callable[[], None],
+        found: Callable[[BytecodeLoop], None],
+        each: Callable[[BytecodeLoop], None] = lambda _: None,
     ) -> None:
         self._step, self._found, self._each = step, found, each
-        self._loop: Loop | None = None
+        self._loop: BytecodeLoop | None = None
         self._line: LineCount | None = None
         self._passed = self._decided = False
         self._counts: list[int] = []
@@ -137,9 +140,9 @@ class Turns:
     def _note(self, first: bool) -> None:
         """One more call in the loop; `first`: the first one of its turn."""
         self._calls += 1
-        if first and len(self._counts) == TURNS:
+        if first and len(self._counts) == TURNS_TO_DECIDE:
             self._decide()
-        elif self._calls >= MOST_CALLS:
+        elif self._calls >= CALLS_TO_DECIDE:
             self.close()
         elif first:
             self._counts.append(1)
@@ -151,6 +154,6 @@ class Turns:
             self._decided = True
             self._found(self._loop)
         else:
-            if self._loop is not None and self._turns == TURNS + 1:
+            if self._loop is not None and self._turns == TURNS_TO_DECIDE + 1:
                 self._each(self._loop)
             self.close()

@@ -16,19 +16,19 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gobrrr.guarded import Parts
-from gobrrr.model.program import Input, Made, Program, Wide
+from gobrrr.guarded import GuardedParts
+from gobrrr.model.program import Float64Source, ModelInput, Program, ProgramObject
 from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.objects.names import Around, Named, around, named
 from gobrrr.observe.live.objects.statements import Sources
 from gobrrr.observe.static.memory import storage_of
 from gobrrr.observe.targets import LOADED
 
-WIDE = (torch.float64, torch.complex128)
+FLOAT64_DTYPES = (torch.float64, torch.complex128)
 """Types of 64-bit floating point."""
-PART = "the program's objects"
+PROGRAM_OBJECTS = "the program's objects"
 """What a note says is missing where this fails."""
-MOST = 8
+MOST_NAMED_OBJECTS = 8
 """How many models, optimizers and tensors are named, since each is searched for in all frames; chosen."""
 
 
@@ -62,7 +62,7 @@ class Objects:
     optimizer's step, `see` after each operation."""
 
     def __init__(self) -> None:
-        self._parts = Parts()
+        self._parts = GuardedParts()
         self._files: dict[str, None] = {}
         self._models: dict[int, _Model] = {}
         self._optimizers: dict[int, _Optimizer] = {}
@@ -82,34 +82,38 @@ class Objects:
     def module(self, module: Any, args: tuple[Any, ...], *, top: bool) -> None:
         """Before a module's forward; `top`: whether no other module calls it."""
         with apart():
-            self._parts.make(PART, lambda: self._module(module, args, top), None)
+            self._parts.make(PROGRAM_OBJECTS, lambda: self._module(module, args, top), None)
 
     def optimizer(self, optimizer: Any) -> None:
         """Before a step of an optimizer."""
-        if id(optimizer) not in self._optimizers and len(self._optimizers) < MOST:
+        if id(optimizer) not in self._optimizers and len(self._optimizers) < MOST_NAMED_OBJECTS:
             with apart():
-                self._parts.make(PART, lambda: self._optimizer(optimizer), None)
+                self._parts.make(PROGRAM_OBJECTS, lambda: self._optimizer(optimizer), None)
 
     def see(self, read: Iterable[Any], written: Iterable[Any]) -> None:
         """An operation, with the tensors that it read and wrote."""
         for tensor in read:
-            if tensor.dtype in WIDE and tensor.dim():
-                self._parts.make(PART, partial(self._comes_in, tensor), None)
+            if tensor.dtype in FLOAT64_DTYPES and tensor.dim():
+                self._parts.make(PROGRAM_OBJECTS, partial(self._comes_in, tensor), None)
         for tensor in written:
-            if tensor.dtype in WIDE and (storage := storage_of(tensor)) is not None:
+            if tensor.dtype in FLOAT64_DTYPES and (storage := storage_of(tensor)) is not None:
                 self._made.setdefault(storage._cdata, StorageWeakRef(storage))
 
     def found(self, files: Iterable[str]) -> Program | None:
         """What was seen; `files`: the user's files that the step ran lines of."""
-        return self._parts.make(PART, lambda: self._program(Sources([*self._files, *files])), None)
+        return self._parts.make(PROGRAM_OBJECTS, lambda: self._program(Sources([*self._files, *files])), None)
 
     # -- within the step
 
     def _module(self, module: Any, args: tuple[Any, ...], top: bool) -> None:
         for parameter in module._parameters.values():
-            if parameter is not None and parameter.dtype in WIDE and (storage := storage_of(parameter)) is not None:
+            if (
+                parameter is not None
+                and parameter.dtype in FLOAT64_DTYPES
+                and (storage := storage_of(parameter)) is not None
+            ):
                 self._parameters[storage._cdata] = StorageWeakRef(storage)
-        if not top or id(module) in self._models or len(self._models) >= MOST:
+        if not top or id(module) in self._models or len(self._models) >= MOST_NAMED_OBJECTS:
             return
         program = self._look()
         own = getattr(module, "_orig_mod", module)  # what torch.compile wrapped
@@ -141,7 +145,7 @@ class Objects:
     def _comes_in(self, tensor: Any) -> None:
         """Note a float64 tensor that an operation reads, unless it is a parameter or was made in the step."""
         storage = storage_of(tensor)
-        if storage is None or len(self._tensors) >= MOST:
+        if storage is None or len(self._tensors) >= MOST_NAMED_OBJECTS:
             return
         key = storage._cdata
         known = self._parameters.get(key) or self._made.get(key)
@@ -172,15 +176,15 @@ class Objects:
             wide=tuple(self._widened(sources, name)),
         )
 
-    def _widened(self, sources: Sources, model: str | None) -> list[Wide]:
+    def _widened(self, sources: Sources, model: str | None) -> list[Float64Source]:
         found = []
-        if torch.get_default_dtype() in WIDE:
-            found.append(Wide(kind="default", written=sources.default()))
+        if torch.get_default_dtype() in FLOAT64_DTYPES:
+            found.append(Float64Source(kind="default", written=sources.default()))
         if self._parameters:
-            found.append(Wide(kind="parameters", name=model, written=sources.double(model)))
+            found.append(Float64Source(kind="parameters", name=model, written=sources.double(model)))
         for variable in self._wide:
             found.append(
-                Wide(
+                Float64Source(
                     kind="tensor",
                     name=variable.name,
                     written=sources.binding(variable.name, variable.file, variable.function),
@@ -201,10 +205,10 @@ def _inputs(args: tuple[Any, ...], program: Around) -> tuple[tuple[_Variable, in
     return tuple(found)
 
 
-def _input(variable: _Variable, dimensions: int, dtype: str, sources: Sources) -> Input:
+def _input(variable: _Variable, dimensions: int, dtype: str, sources: Sources) -> ModelInput:
     local = variable.function not in (None, "<module>")
     written = sources.binding(variable.name, variable.file, variable.function)
-    return Input(name=variable.name, dimensions=dimensions, dtype=dtype, local=local, written=written)
+    return ModelInput(name=variable.name, dimensions=dimensions, dtype=dtype, local=local, written=written)
 
 
 def _holds(value: Any, key: int) -> bool:
@@ -235,7 +239,7 @@ def _loader(program: Around) -> tuple[type, str | None] | None:
     iterators = [thing for thing in objects if issubclass(type(thing), _BaseDataLoaderIter)]
     loaders = [thing for thing in objects if issubclass(type(thing), DataLoader)]
     used = [loader for loader in loaders if any(_is_of(iterator, loader) for iterator in iterators)]
-    names = [named(program.frames, partial(operator.is_, loader)) for loader in used[:MOST]]
+    names = [named(program.frames, partial(operator.is_, loader)) for loader in used[:MOST_NAMED_OBJECTS]]
     known = [(type(loader), name.name) for loader, name in zip(used, names, strict=False) if name is not None]
     if len(known) == 1:  # any number of others may be in use elsewhere
         return known[0]
@@ -253,11 +257,11 @@ def _is_of(iterator: Any, loader: Any) -> bool:
     return same and getattr(iterator, "_index_sampler", None) is loader._index_sampler
 
 
-def made(kind: type, name: str | None, sources: Sources, given: dict[str, Any] | None = None) -> Made:
+def made(kind: type, name: str | None, sources: Sources, given: dict[str, Any] | None = None) -> ProgramObject:
     """The record of an object of a class; `given`: the arguments that it was made with, as far as known."""
     torchs_step = getattr(getattr(kind, "step", None), "__module__", "").startswith("torch.optim")
     bases = (base.__name__ for base in kind.__mro__ if base.__module__.startswith("torch.optim"))
-    return Made(
+    return ProgramObject(
         kind=_spelled(kind),
         base=next(bases, None) if torchs_step else None,
         name=name,

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gobrrr.model.program import Written
+from gobrrr.model.program import SourceStatement
 from gobrrr.observe.live.watches.lines import function_at, spelled
 
 MOST_FILES = 200
 """Files that are read; chosen."""
-LONGEST = 2_000_000
+LONGEST_SOURCE = 2_000_000
 """Characters of the longest file that is read: a longer one was not written by hand."""
 
 MOST_STATEMENTS = 8
@@ -58,7 +58,9 @@ class Sources:
         self._names = list(dict.fromkeys(files))[:MOST_FILES]
         self._read: list[_File] | None = None
 
-    def making(self, kind: type, name: str | None = None, given: Mapping[str, Any] | None = None) -> Written | None:
+    def making(
+        self, kind: type, name: str | None = None, given: Mapping[str, Any] | None = None
+    ) -> SourceStatement | None:
         """The statement that makes an object of a class; where there are several, the one that assigns it to `name`.
 
         `given`: the arguments that it was made with, as far as known. A call with others makes another object.
@@ -71,19 +73,19 @@ class Sources:
         ]
         return _only(found, name)
 
-    def double(self, model: str | None) -> Written | None:
+    def double(self, model: str | None) -> SourceStatement | None:
         """The statement that converts a model's parameters to float64."""
         found = [(file, call) for file in self._files() for call in file.calls if _doubles(call.node)]
         of_model = [(file, call) for file, call in found if model in (call.target, _receiver(call.node))]
         return _only(of_model if model is not None and len(found) > 1 else found, None)
 
-    def default(self) -> Written | None:
+    def default(self) -> SourceStatement | None:
         """The statement that sets torch's default type."""
         words = ("set_default_dtype", "set_default_tensor_type")
         found = [(file, call) for file in self._files() for call in file.calls if call.word in words]
         return _only(found, None)
 
-    def binding(self, name: str, file: str, function: str | None) -> Written | None:
+    def binding(self, name: str, file: str, function: str | None) -> SourceStatement | None:
         """The only statement of a function that assigns a variable.
 
         `function`: "<module>" for the file outside functions, None for anywhere in the file.
@@ -93,7 +95,7 @@ class Sources:
         found = [node for node in nodes if isinstance(node, ast.stmt) and _target(node) == name]
         return _written(source, found[0]) if source is not None and len(found) == 1 else None
 
-    def forward(self, file: str, line: int) -> Written | None:
+    def forward(self, file: str, line: int) -> SourceStatement | None:
         """The statements from the one on a line to the last one before a backward pass; without a backward pass that
         one statement."""
         source = self._file(file)
@@ -117,7 +119,7 @@ class Sources:
 
 def _parsed(name: str) -> _File | None:
     text = "".join(linecache.getlines(name))
-    if not text or len(text) > LONGEST:
+    if not text or len(text) > LONGEST_SOURCE:
         return None
     try:
         file = _File(name, text, ast.parse(text))
@@ -225,7 +227,7 @@ def _block(tree: ast.Module, line: int) -> list[ast.stmt]:
     return []
 
 
-def _only(found: Sequence[tuple[_File, _Call]], name: str | None) -> Written | None:
+def _only(found: Sequence[tuple[_File, _Call]], name: str | None) -> SourceStatement | None:
     """The only one of some calls; where there are several, the only one that is assigned to `name`."""
     if len(found) > 1 and name is not None:
         found = [(file, call) for file, call in found if call.target == name]
@@ -235,7 +237,7 @@ def _only(found: Sequence[tuple[_File, _Call]], name: str | None) -> Written | N
     return _written(file, call.statement or call.node, call.node)
 
 
-def _written(file: _File, node: ast.stmt | ast.expr, call: ast.Call | None = None) -> Written:
+def _written(file: _File, node: ast.stmt | ast.expr, call: ast.Call | None = None) -> SourceStatement:
     """The record of a statement, with its text unless that names a file."""
     line, last = node.lineno, node.end_lineno or node.lineno
     if line != last:  # on one line: it is shown and changed as a whole
@@ -244,17 +246,17 @@ def _written(file: _File, node: ast.stmt | ast.expr, call: ast.Call | None = Non
         text, part = _text(file, node) or "", _text(file, call) if call is not None else None
     source = spelled(file.name, line, function_at(file.tree, line))
     if _names_a_file(node) or (part or "") not in text:
-        return Written(source=source, last=last)
-    return Written(source=source, last=last, text=text, call=part)
+        return SourceStatement(source=source, last=last)
+    return SourceStatement(source=source, last=last, text=text, call=part)
 
 
-def _several(file: _File, nodes: Sequence[ast.stmt]) -> Written:
+def _several(file: _File, nodes: Sequence[ast.stmt]) -> SourceStatement:
     """The record of some statements in a row, with everything on their lines."""
     first, last = nodes[0].lineno, nodes[-1].end_lineno or nodes[-1].lineno
     text: str | None = textwrap.dedent("\n".join(file.text.splitlines()[first - 1 : last]))
     if any(_names_a_file(node) for node in nodes) or not _parses(text or ""):
         text = None
-    return Written(source=spelled(file.name, first, function_at(file.tree, first)), last=last, text=text)
+    return SourceStatement(source=spelled(file.name, first, function_at(file.tree, first)), last=last, text=text)
 
 
 def _parses(text: str) -> bool:

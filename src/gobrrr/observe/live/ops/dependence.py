@@ -10,7 +10,7 @@ from statistics import median
 
 from gobrrr.model.recording import Dependence, RecordedCall
 from gobrrr.model.work import Scalar
-from gobrrr.observe.live.ops.flow import ANY, Access, HostRead, Region, overlap
+from gobrrr.observe.live.ops.flow import ANY_ARGUMENT, Access, HostRead, Region, overlap
 
 READ_BY_HOST = ("aten::_local_scalar_dense", "aten::equal", "aten::allclose")
 """Operations that give the program values of a tensor."""
@@ -20,7 +20,7 @@ FROM_HOST = ("aten::lift_fresh", "aten::scalar_tensor", "aten::full", "aten::fil
 TAKEN = ("aten::index", "aten::index_select", "aten::gather")
 """Operations that take a part of a tensor, which may be written back to its place with something added."""
 
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution", "aten::_convolution")
+LOOP_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution", "aten::_convolution")
 """Matrix products and convolutions."""
 
 MOST_COMPARED = 200_000
@@ -112,7 +112,7 @@ def free_products(
             wrote = {write.storage for write in access.writes}
             if storages & (earlier | dependent):
                 dependent |= wrote
-            elif calls[at].call.name in PRODUCTS:
+            elif calls[at].call.name in LOOP_PRODUCTS:
                 free[at - first] = storages
             own |= wrote
         earlier |= own
@@ -122,7 +122,7 @@ def free_products(
     same = [place for place in places if set.intersection(*(free[place] for free in later))]
     starts = turns[:-1]
     return tuple(
-        sorted(start + place for start in starts for place in same if calls[start + place].call.name in PRODUCTS)
+        sorted(start + place for start in starts for place in same if calls[start + place].call.name in LOOP_PRODUCTS)
     )
 
 
@@ -141,7 +141,7 @@ def _follow(seen: _Turns, name: str, access: Access) -> bool:
         elif seen.carried(region):
             if name in TAKEN:
                 took = storage
-            elif access.summed in (ANY, argument):
+            elif access.summed in (ANY_ARGUMENT, argument):
                 adds = True
             else:
                 fine = False

@@ -20,21 +20,40 @@ import msgspec
 import torch
 
 from gobrrr import units
-from gobrrr.guarded import Parts
+from gobrrr.guarded import GuardedParts
 from gobrrr.model.live import TensorUse
 from gobrrr.model.program import Program
-from gobrrr.model.recording import Again, CallLine, HostLoop, Later, OwnTime, RecordedCall, Recording, Site, Tally
+from gobrrr.model.recording import (
+    CallLine,
+    OpTally,
+    OwnTime,
+    RecordedCall,
+    RecordedLoop,
+    Recording,
+    RepeatedWork,
+    SecondStep,
+    Site,
+)
 from gobrrr.observe.live.again.held import HeldWatch, Origins
 from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.graphs import GraphBook
-from gobrrr.observe.live.ops.mode import Dispatched, Numbered, following
-from gobrrr.observe.live.ops.turns import Turns
+from gobrrr.observe.live.ops.mode import DispatchNumberer, DispatchRecorder, following
+from gobrrr.observe.live.ops.turns import LoopTurns
 from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.live.watches.calls import CallWatch, code_of
 from gobrrr.observe.static.sites import Sites
 
-__all__ = ["GraphBook", "HeldWatch", "Looking", "LookingAgain", "Repeats", "Seen", "looking", "watch"]
+__all__ = [
+    "DispatchedStep",
+    "GraphBook",
+    "HeldWatch",
+    "OperationWatch",
+    "Repeats",
+    "SecondStepWatch",
+    "looking",
+    "watch",
+]
 
 _HOOKED = r"Using `torch\.compile\(module\)` when there are global hooks(?#gobrrr)"
 """torch's warning of our hooks. The comment makes the filter differ from any of the program's own."""
@@ -47,7 +66,7 @@ _LINE = re.compile(r"(.*)\(\d+\): ")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class DispatchedStep:
     """What one step dispatched.
 
     `on_cpu`: nothing ran on a GPU, and the CPU's operations count as the device's. `replays`: replays of CUDA graphs
@@ -76,13 +95,13 @@ class Seen:
     unread: int = 0
     lines: tuple[CallLine, ...] = ()
     own: tuple[OwnTime, ...] = ()
-    loops: tuple[HostLoop, ...] | None = None
+    loops: tuple[RecordedLoop, ...] | None = None
     streams: dict[str, str] = field(default_factory=dict)
     program: Program | None = None
     unnamed: str = ""
-    again: tuple[Again, ...] | None = None
+    again: tuple[RepeatedWork, ...] | None = None
     unfollowed: str = ""
-    later: Later | None = None
+    later: SecondStep | None = None
 
     @property
     def whole(self) -> bool:
@@ -125,7 +144,7 @@ class Seen:
         return {*called, *held, *looped, *(site.user for site in self.sites if site.user)}
 
 
-class Looking:
+class OperationWatch:
     """Records what runs on this thread from `open()` to `close()`; `seen` holds it afterwards.
 
     `book`: CUDA graphs whose capture was followed before. `close()` restores everything, also after an exception of the
@@ -133,17 +152,17 @@ class Looking:
     """
 
     def __init__(self, book: GraphBook | None = None, repeats: Repeats | None = None) -> None:
-        self.seen: Seen | None = None
+        self.seen: DispatchedStep | None = None
         self._repeats = repeats if repeats is not None else Repeats()
         self._book = book if book is not None else GraphBook()
         self._sites = Sites()
         self._uses = Uses(self._sites)
         self._objects = Objects()
-        self._parts = Parts()
+        self._parts = GuardedParts()
         self._calls = CallWatch()
-        turns = Turns(self._calls)
+        turns = LoopTurns(self._calls)
         capturing = lambda: self._book.capturing  # noqa: E731
-        self._mode = Dispatched(self._sites, self._uses, capturing, self._objects, self._repeats, turns)
+        self._mode = DispatchRecorder(self._sites, self._uses, capturing, self._objects, self._repeats, turns)
         self._on: ExitStack | None = None
         self._replays = self._unseen = 0
         self._began = 0.0
@@ -167,7 +186,7 @@ class Looking:
             stack.callback(self._calls.close)
             self._on = stack.pop_all()
 
-    def close(self) -> Seen | None:
+    def close(self) -> DispatchedStep | None:
         """Stop, and return what was recorded; None where it was never opened."""
         on, self._on = self._on, None
         if on is None:
@@ -175,7 +194,7 @@ class Looking:
         on.close()
         calls = self._mode.finished()
         on_cpu = not any(call.place == "device" for call in calls)
-        self.seen = Seen(
+        self.seen = DispatchedStep(
             calls=tuple(msgspec.structs.replace(call, place="device") for call in calls) if on_cpu else calls,
             sites=tuple(self._sites.found),
             autocast=self._uses.autocast,
@@ -199,14 +218,14 @@ class Looking:
             unfollowed=self._parts.failed.get(LOOPS, ""),
         )
         self._calls = CallWatch()
-        self._uses, self._mode = Uses(self._sites), Dispatched(self._sites)  # the old ones hold the parameters
+        self._uses, self._mode = Uses(self._sites), DispatchRecorder(self._sites)  # the old ones hold the parameters
         return self.seen
 
-    def again(self, second: tuple[Tally, ...] = ()) -> None:
+    def again(self, second: tuple[OpTally, ...] = ()) -> None:
         """Take in the second look: more work that is done again, and what the next step did (`second`)."""
         if self.seen is not None:
             again = self._repeats.found(self.seen.calls, self.seen.sites)
-            later = Later(first=_tallied(self.seen), second=second)
+            later = SecondStep(first=_tallied(self.seen), second=second)
             self.seen = replace(self.seen, again=again, later=later)
 
     def holds(self, watch: HeldWatch) -> None:
@@ -241,12 +260,12 @@ class Looking:
         self._mode.adopt(tuple(calls))
 
 
-class LookingAgain:
+class SecondStepWatch:
     """Looks at the next step, for what both steps compute."""
 
-    def __init__(self, first: Looking, repeats: Repeats, book: GraphBook) -> None:
+    def __init__(self, first: OperationWatch, repeats: Repeats, book: GraphBook) -> None:
         self._first, self._repeats = first, repeats
-        self._mode = Numbered(repeats, lambda: book.capturing)
+        self._mode = DispatchNumberer(repeats, lambda: book.capturing)
         self._places: list[tuple[str, str | None]] = []
         self._on: ExitStack | None = None
 
@@ -281,20 +300,20 @@ def _line(site: Site) -> str | None:
     return site.user or site.source
 
 
-def _tallied(seen: Seen) -> tuple[Tally, ...]:
+def _tallied(seen: DispatchedStep) -> tuple[OpTally, ...]:
     return _tallies(
         ((call.call.name, _line(seen.sites[call.site])), sum(prod(tensor.shape) for tensor in call.call.tensors))
         for call in seen.calls
     )
 
 
-def _tallies(calls: Iterable[tuple[tuple[str, str | None], int]]) -> tuple[Tally, ...]:
+def _tallies(calls: Iterable[tuple[tuple[str, str | None], int]]) -> tuple[OpTally, ...]:
     found: dict[tuple[str, str | None], list[int]] = {}
     for place, elements in calls:
         sums = found.setdefault(place, [0, 0])
         sums[0] += 1
         sums[1] += elements
-    return tuple(Tally(op=op, source=at, count=count, elements=size) for (op, at), (count, size) in found.items())
+    return tuple(OpTally(op=op, source=at, count=count, elements=size) for (op, at), (count, size) in found.items())
 
 
 def _files(sites: Sequence[Site]) -> list[str]:
@@ -304,9 +323,9 @@ def _files(sites: Sequence[Site]) -> list[str]:
 
 
 @contextmanager
-def looking(book: GraphBook | None = None, repeats: Repeats | None = None) -> Iterator[Looking]:
+def looking(book: GraphBook | None = None, repeats: Repeats | None = None) -> Iterator[OperationWatch]:
     """Record what runs in the block; the yielded object has `seen` afterwards, also after an exception."""
-    look = Looking(book, repeats)
+    look = OperationWatch(book, repeats)
     look.open()
     try:
         yield look
@@ -316,7 +335,7 @@ def looking(book: GraphBook | None = None, repeats: Repeats | None = None) -> It
 
 def watch(
     step: Callable[..., Any], inputs: Sequence[Any] = (), *, book: GraphBook | None = None, twice: bool = False
-) -> Seen:
+) -> DispatchedStep:
     """Run `step(*inputs)` once and return what it dispatched. The step's exceptions pass through.
 
     `twice`: run it once more, for what both runs compute.
@@ -328,7 +347,7 @@ def watch(
         step(*inputs)
     if twice:
         held.boundary(1, first.made)
-        second = LookingAgain(first, repeats, book if book is not None else GraphBook())
+        second = SecondStepWatch(first, repeats, book if book is not None else GraphBook())
         second.open()
         try:
             step(*inputs)

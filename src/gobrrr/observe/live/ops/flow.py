@@ -30,17 +30,17 @@ PARTLY_WRITTEN = frozenset(
 )
 """Operations that write some of an argument without reading it, unless they add to it."""
 
-ANY = -1
+ANY_ARGUMENT = -1
 """Stands for each argument of an operation."""
 
-SUMMED = {
+ACCUMULATING = {
     **dict.fromkeys(
         (
             "add", "add_", "mul", "mul_", "maximum", "minimum", "logaddexp", "logical_or", "logical_and",
             "logical_or_", "logical_and_", "bitwise_or", "bitwise_and", "bitwise_or_", "bitwise_and_", "cat",
             "_foreach_add_", "_foreach_mul_",
         ),
-        ANY,
+        ANY_ARGUMENT,
     ),
     **dict.fromkeys(
         (
@@ -52,7 +52,7 @@ SUMMED = {
     ),
 }  # fmt: skip
 """Operations that may add a term to a sum from turn to turn, so that the terms can be computed at once. The value is
-the argument that holds the sum so far; `ANY`: it may be each of them."""
+the argument that holds the sum so far; `ANY_ARGUMENT`: it may be each of them."""
 
 
 class Region(NamedTuple):
@@ -99,7 +99,7 @@ class Access:
     summed: int | None = None
 
 
-NOTHING = Access((), ())
+VIEW_ACCESS = Access((), ())
 """The access of an operation that only makes a view."""
 
 
@@ -119,7 +119,7 @@ class Flow:
         made = [tensor for tensor in written if self._number(tensor) not in inputs]
         changes = [tensor for tensor, _, changing in arguments if changing]
         if written and not changes and not made:
-            return NOTHING
+            return VIEW_ACCESS
         adding = not _replaces(name, args, kwargs)
         ignores = "out" in overload or name in OVERWRITTEN or (name in PARTLY_WRITTEN and not adding)
         return Access(
@@ -130,7 +130,7 @@ class Flow:
             ),
             writes=tuple(map(self._region, (*changes, *made))),
             covers="out" in overload or name not in PARTLY_WRITTEN,
-            summed=SUMMED.get(name) if adding else None,
+            summed=ACCUMULATING.get(name) if adding else None,
         )
 
     def storage(self, tensor: Any) -> int | None:

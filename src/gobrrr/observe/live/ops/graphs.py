@@ -14,7 +14,7 @@ import torch
 
 from gobrrr.model.recording import RecordedCall, Site
 from gobrrr.observe.installed import Owner, owner
-from gobrrr.observe.live.ops.mode import Dispatched, following
+from gobrrr.observe.live.ops.mode import DispatchRecorder, following
 from gobrrr.observe.live.watches.lines import outwards
 from gobrrr.observe.static.sites import Sites
 
@@ -42,7 +42,7 @@ class GraphBook:
         self.listener: Callable[[Any], None] | None = None
         self.opened = False
         self._captured: WeakKeyDictionary[Any, Captured] = WeakKeyDictionary()
-        self._current: tuple[Any, Dispatched, AbstractContextManager[None]] | None = None
+        self._current: tuple[Any, DispatchRecorder, AbstractContextManager[None]] | None = None
         self._undo: list[Callable[[], None]] = []
 
     @property
@@ -76,7 +76,7 @@ class GraphBook:
         self._captured.pop(graph, None)
         if _by_compiler():
             return
-        mode = Dispatched(Sites())
+        mode = DispatchRecorder(Sites())
         recording = following(mode)
         recording.__enter__()
         self._current = (graph, mode, recording)

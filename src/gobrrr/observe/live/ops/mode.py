@@ -14,14 +14,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gobrrr.guarded import failed
-from gobrrr.model.recording import HostLoop, Place, RecordedCall
+from gobrrr.model.recording import Place, RecordedCall, RecordedLoop
 from gobrrr.model.work import OpCall
 from gobrrr.observe.live.again.repeats import Repeats
 from gobrrr.observe.live.apart import beneath
 from gobrrr.observe.live.objects.seen import Objects
 from gobrrr.observe.live.ops.dependence import again_bytes, dependence, free_products, over_the_host, reads
 from gobrrr.observe.live.ops.flow import Access, Flow, HostRead
-from gobrrr.observe.live.ops.turns import Turns
+from gobrrr.observe.live.ops.turns import LoopTurns
 from gobrrr.observe.live.ops.uses import Uses
 from gobrrr.observe.live.watches.calls import CallWatch
 from gobrrr.observe.static.arguments import op_call, schema_of, tensor_record
@@ -30,13 +30,13 @@ from gobrrr.observe.static.recorder import COPIES, SILENT, composite, non_blocki
 from gobrrr.observe.static.sides import Copy, tensors_of
 from gobrrr.observe.static.sites import Around, Sites
 
-QUIET = (*SILENT, "aten::_fused_sdp_choice")
+NON_COMPUTING = (*SILENT, "aten::_fused_sdp_choice")
 """Operations that only answer a question of torch's own and compute nothing."""
-MOST_CALLS = 400_000
+MOST_RECORDED_CALLS = 400_000
 """Operations of a step that are recorded: a training step of a 70B model has 20,000."""
 
 
-class Dispatched(TorchDispatchMode):
+class DispatchRecorder(TorchDispatchMode):
     """Records every operation, below autograd, while it is on and `paused()` is false."""
 
     supports_higher_order_operators = True
@@ -48,7 +48,7 @@ class Dispatched(TorchDispatchMode):
         paused: Callable[[], bool] | None = None,
         objects: Objects | None = None,
         repeats: Repeats | None = None,
-        turns: Turns | None = None,
+        turns: LoopTurns | None = None,
     ) -> None:
         super().__init__()
         self.sites, self.uses, self.objects, self.repeats, self.turns = sites, uses, objects, repeats, turns
@@ -99,11 +99,11 @@ class Dispatched(TorchDispatchMode):
 
     def adopt(self, calls: tuple[RecordedCall, ...]) -> None:
         """Add calls that were recorded before, with sites of this recording, as if they ran now."""
-        self.left_out += max(len(self.drafts) + len(calls) - MOST_CALLS, 0)
-        self.drafts += [(call, NO_TASK, False) for call in calls[: MOST_CALLS - len(self.drafts)]]
+        self.left_out += max(len(self.drafts) + len(calls) - MOST_RECORDED_CALLS, 0)
+        self.drafts += [(call, NO_TASK, False) for call in calls[: MOST_RECORDED_CALLS - len(self.drafts)]]
         self.flow += [None] * (len(self.drafts) - len(self.flow))
 
-    def loops(self, calls: tuple[RecordedCall, ...]) -> tuple[HostLoop, ...] | None:
+    def loops(self, calls: tuple[RecordedCall, ...]) -> tuple[RecordedLoop, ...] | None:
         """The program's loops, with how their turns depend on each other; None where they could not be followed."""
         if self.turns is None or not self.turns.whole:
             return None
@@ -116,7 +116,7 @@ class Dispatched(TorchDispatchMode):
             read = reads(calls, loop.turns, self.reads)
             again = again_bytes(self.flow, loop.turns)
             free = free_products(calls, self.flow, loop.turns) if depends == "yes" and not read else ()
-            result.append(HostLoop(loop.source, loop.turns, depends, carried, through, read, again, free))
+            result.append(RecordedLoop(loop.source, loop.turns, depends, carried, through, read, again, free))
         return tuple(result)
 
     def _read(self, tensor: Any, how: str) -> None:
@@ -150,7 +150,7 @@ class Dispatched(TorchDispatchMode):
         *,
         plain: bool,
     ) -> None:
-        if len(self.drafts) >= MOST_CALLS:
+        if len(self.drafts) >= MOST_RECORDED_CALLS:
             self.left_out += 1
             return
         if not plain:
@@ -158,7 +158,7 @@ class Dispatched(TorchDispatchMode):
             self._put(OpCall(name=f"higher_order::{func.name()}"), "device" if on_device else "host")
             return
         name = schema_of(func)[0]
-        if name.startswith(QUIET):
+        if name.startswith(NON_COMPUTING):
             return
         read, written = [*tensors_of(args), *tensors_of(kwargs)], tensors_of(outputs)
         place: Place = "device" if any(map(_device, (*read, *written))) else "host"
@@ -203,7 +203,7 @@ class Dispatched(TorchDispatchMode):
         return recorded
 
 
-class Numbered(Dispatched):
+class DispatchNumberer(DispatchRecorder):
     """For the second look: numbers what the operations compute, and counts them by line.
 
     `places`: (name, site) of each operation; `elements`: how many elements its input tensors have.
@@ -224,10 +224,10 @@ class Numbered(Dispatched):
         *,
         plain: bool,
     ) -> None:
-        if not plain or len(self.places) >= MOST_CALLS:
+        if not plain or len(self.places) >= MOST_RECORDED_CALLS:
             return
         name = schema_of(func)[0]
-        if name.startswith(QUIET):
+        if name.startswith(NON_COMPUTING):
             return
         self.places.append((name, self._owners.of_this(self.sites.here, 1.0).site))
         self.elements.append(sum(map(_elements, (*tensors_of(args), *tensors_of(kwargs)))))
@@ -254,7 +254,7 @@ def _host_copy(read: list[Any], written: list[Any]) -> Copy:
 
 
 @contextmanager
-def following(mode: Dispatched) -> Iterator[None]:
+def following(mode: DispatchRecorder) -> Iterator[None]:
     """Within the block, the mode is on, with hooks that tell it which module and which optimizer runs."""
     uses, objects = mode.uses, mode.objects
     before_forward = torch.nn.modules.module.register_module_forward_pre_hook
@@ -295,5 +295,5 @@ def _quietly(watch: CallWatch) -> Around:
     return around
 
 
-def _optimizing(mode: Dispatched, now: bool) -> None:
+def _optimizing(mode: DispatchRecorder, now: bool) -> None:
     mode.optimizing = now

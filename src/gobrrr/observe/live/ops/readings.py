@@ -19,12 +19,12 @@ MOST_READ = 1 << 24
 MOST_SORTED = 1 << 22
 """The largest tensor, in elements, that is sorted to find repeated values. Chosen, not measured."""
 
-MASKED = -9_000.0
+MASK_THRESHOLD = -9_000.0
 """An additive mask hides a key whose entry is at or below this: programs write -inf, the dtype's least, or -10000."""
 LEAST_KEYS = 8
 """The fewest keys of a mask, or ids of a row, that are looked at: shorter ones say little. Chosen, not measured."""
 
-LEAST_ROWS, LEAST_RUN, LEAST_KINDS = 64, 4, 8
+LEAST_TABLE_ROWS, LEAST_PADDING_RUN, LEAST_KINDS = 64, 4, 8
 """For padding that nobody declared, the fewest rows of the table and ids in the longest padding run, and the number
 of different ids that must be exceeded. Chosen, not measured."""
 
@@ -63,7 +63,7 @@ def run_ends(ids: Any, rows: int) -> int | None:
     None where that is not clear. It is clear where one id fills the end (or start) of rows to different lengths and
     occurs nowhere else. `rows`: rows of the embedding's table.
     """
-    if ids.dim() != 2 or ids.shape[0] < 2 or ids.shape[1] < LEAST_KEYS or rows < LEAST_ROWS:
+    if ids.dim() != 2 or ids.shape[0] < 2 or ids.shape[1] < LEAST_KEYS or rows < LEAST_TABLE_ROWS:
         return None
     if ids.numel() > MOST_SORTED:
         return None
@@ -78,7 +78,7 @@ def _trailing(ids: Any) -> int:
     runs = ids.shape[1] - lengths
     padding = int(runs.sum())
     elsewhere = int(ids.numel() - content.sum()) - padding
-    clear = int(runs.amax()) >= LEAST_RUN and int(runs.amin()) < int(runs.amax()) and int(lengths.amin()) > 0
+    clear = int(runs.amax()) >= LEAST_PADDING_RUN and int(runs.amin()) < int(runs.amax()) and int(lengths.amin()) > 0
     if not clear or elsewhere or int(torch.unique(ids).numel()) <= LEAST_KINDS:
         return 0
     return padding
@@ -94,7 +94,7 @@ def hidden_keys(mask: Any, *, hides: bool = False) -> tuple[int, int] | None:
     mask = _unexpanded(mask)
     if mask.numel() > MOST_READ:
         return None
-    hidden = (mask if hides else ~mask) if mask.dtype is torch.bool else mask <= MASKED
+    hidden = (mask if hides else ~mask) if mask.dtype is torch.bool else mask <= MASK_THRESHOLD
     hidden = hidden.all(dim=-2)
     while hidden.dim() > 2:
         hidden = hidden.all(dim=1)
@@ -117,7 +117,7 @@ def flagged(mask: Any) -> tuple[int, int] | None:
     mask = _unexpanded(mask)
     if mask.dim() < 2 or mask.shape[-1] < LEAST_KEYS or mask.numel() > MOST_READ:
         return None
-    hidden = ~mask if mask.dtype is torch.bool else mask <= MASKED
+    hidden = ~mask if mask.dtype is torch.bool else mask <= MASK_THRESHOLD
     if mask.dtype is not torch.bool and bool(mask.masked_fill(hidden, 0.0).any()):
         return None  # a bias
     seen = hidden.numel() - int(hidden.sum())

@@ -18,23 +18,23 @@ from typing import Any
 import torch
 
 from gobrrr.errors import UsageError
-from gobrrr.model.live import Counted, Scaling
+from gobrrr.model.live import DispatchedCounts, Scaling
 from gobrrr.model.recording import Recording
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.clock import on_gpu, wait
 from gobrrr.observe.live.ops.dispatch import watch
-from gobrrr.observe.live.state.kept import Kept
+from gobrrr.observe.live.state.kept import StatePreserver
 from gobrrr.observe.targets import step_of
 
 FACTORS = (1, 2, 4)
 """The multiples of the batch that are timed."""
-SAME = 0.1
+NO_GROWTH_UP_TO = 0.1
 """Growth under a tenth counts as none; chosen."""
-FOLLOWS, IGNORES = 0.7, 0.3
+FOLLOWS_WORK_FROM, IGNORES_WORK_UP_TO = 0.7, 0.3
 """The growth of the time over that of the work from which on the time follows the work, and up to which it does not.
 Chosen."""
-WARM_UP, RUNS, MOST_S = 2, 7, 3.0
+WARM_UP_RUNS, TIMED_RUNS, MOST_TIMED_S = 2, 7, 3.0
 """Runs before the timing starts, runs that are timed, and seconds after which no further run begins. Chosen."""
 
 Step = Callable[..., Any]
@@ -42,7 +42,10 @@ Progress = Callable[[str, int, int], None]
 
 
 def scale_workload(
-    workload: Workload, progress: Progress | None = None, *, count: Callable[[Recording], Counted] | None = None
+    workload: Workload,
+    progress: Progress | None = None,
+    *,
+    count: Callable[[Recording], DispatchedCounts] | None = None,
 ) -> Scaling:
     """The test on a Workload, each size timed as the median of up to seven runs. The Workload's state is put back.
 
@@ -61,19 +64,19 @@ def scale_workload(
         done += 1
         return run_ns(run)
 
-    with Kept() as kept:
+    with StatePreserver() as kept:
         kept.keep(workload)
         return scale(step, inputs, time=time, count=count)
 
 
 def run_ns(run: Callable[[], Any]) -> float:
     """The ns of one run, from an idle device until it is idle again: the median of some runs after warm-up."""
-    for _ in range(WARM_UP):
+    for _ in range(WARM_UP_RUNS):
         run()
     wait()
     times: list[int] = []
     began = clock.perf_counter()
-    while len(times) < RUNS and (not times or clock.perf_counter() - began < MOST_S):
+    while len(times) < TIMED_RUNS and (not times or clock.perf_counter() - began < MOST_TIMED_S):
         start = clock.perf_counter_ns()
         run()
         wait()
@@ -116,7 +119,7 @@ def scale(
     factors: Sequence[int] = FACTORS,
     *,
     time: Callable[[Callable[[], Any]], float],
-    count: Callable[[Recording], Counted] | None = None,
+    count: Callable[[Recording], DispatchedCounts] | None = None,
 ) -> Scaling:
     """`step(*inputs)` with its batch multiplied by each of `factors`, of which the first is 1.
 
@@ -162,14 +165,14 @@ def follows(points: Sequence[tuple[float, float, float | None]], moved: Sequence
 
 
 def _verdict(time: float, flop: float, moved: float | None) -> str:
-    if flop <= SAME:
+    if flop <= NO_GROWTH_UP_TO:
         return "the work does not grow with these inputs, so that nothing follows"
     least = flop if moved is None else min(flop, moved)
-    if time <= IGNORES * least and least > SAME:
+    if time <= IGNORES_WORK_UP_TO * least and least > NO_GROWTH_UP_TO:
         return "time does not follow the work: overhead-bound at this size"
-    if time >= FOLLOWS * flop:
+    if time >= FOLLOWS_WORK_FROM * flop:
         return "time grows with the work"
-    if least <= SAME or (moved is not None and time >= FOLLOWS * moved):
+    if least <= NO_GROWTH_UP_TO or (moved is not None and time >= FOLLOWS_WORK_FROM * moved):
         return (
             "time does not follow the FLOPs, but neither do the bytes: weights that are read whatever the batch is "
             "look the same as overhead here"

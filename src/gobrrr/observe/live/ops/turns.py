@@ -20,7 +20,7 @@ from gobrrr.observe.live.watches.calls import CallWatch
 from gobrrr.observe.live.watches.lines import spelled
 from gobrrr.observe.static.sites import DEEPEST
 
-LEAST_TURNS = 4
+LEAST_FOLLOWED_TURNS = 4
 """Turns of a loop from which on it is looked at: with fewer there is little to gain. Chosen."""
 
 WRAPPERS = (f"torch{os.sep}_compile.py", f"torch{os.sep}_dynamo{os.sep}eval_frame.py")
@@ -30,7 +30,7 @@ MOST_ENTRIES = 1_000_000
 """Instructions of loops that are recorded in a step; chosen."""
 
 
-class Span(NamedTuple):
+class LoopSpan(NamedTuple):
     """A loop in a function's code: its instructions from `first` to `last`, and the line where it begins.
 
     `counter`: for a loop that holds another one, the variable that gets a new value in each turn; else "".
@@ -41,12 +41,12 @@ class Span(NamedTuple):
     line: int
     counter: str = ""
 
-    def holds(self, *entries: Entry) -> bool:
+    def holds(self, *entries: LoopEntry) -> bool:
         """Whether all of these instructions are in the loop."""
         return all(self.first <= entry.at <= self.last for entry in entries)
 
 
-class Entry(NamedTuple):
+class LoopEntry(NamedTuple):
     """An instruction of a frame that dispatched operations, the first of them number `call` of the step.
 
     `inner`: the call that the instruction makes; `counts`: the values of the counters of `spans` with one, in order.
@@ -66,25 +66,25 @@ class Activation:
     """
 
     code: CodeType
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LoopEntry] = field(default_factory=list)
     begun: str = ""
     stop: int = 0
 
 
 @dataclass(frozen=True)
-class Found:
+class LoopRun:
     """One run of a loop: the first operation of each turn, and the end of the last one."""
 
     source: str
     turns: tuple[int, ...]
 
 
-class Turns:
+class LoopTurns:
     """Call `see` for each operation, in order, and `found` at the end."""
 
     def __init__(self, watch: CallWatch) -> None:
         self.watch = watch
-        self._spans: dict[CodeType, tuple[Span, ...]] = {}
+        self._spans: dict[CodeType, tuple[LoopSpan, ...]] = {}
         self._runs: dict[tuple[int, int], Activation] = {}
         self._left = MOST_ENTRIES
 
@@ -114,7 +114,7 @@ class Turns:
             depth += 1
 
     def _entered(
-        self, key: tuple[int, int], frame: FrameType, spans: tuple[Span, ...], inner: int, call: int, name: str
+        self, key: tuple[int, int], frame: FrameType, spans: tuple[LoopSpan, ...], inner: int, call: int, name: str
     ) -> None:
         at = frame.f_lasti
         run = self._runs.get(key)
@@ -129,21 +129,21 @@ class Turns:
         # an operator makes no call: it runs again where its first operation comes again
         same = last is not None and (last.at, last.inner, last.counts) == (at, inner, counts)
         if not same or (not inner and name == run.begun):
-            run.entries.append(Entry(call, at, inner, counts))
+            run.entries.append(LoopEntry(call, at, inner, counts))
             run.begun = name
             self._left -= 1
 
-    def found(self) -> list[Found]:
-        """The loops with at least `LEAST_TURNS` turns, in the order in which they begin; outer ones first."""
+    def found(self) -> list[LoopRun]:
+        """The loops with at least `LEAST_FOLLOWED_TURNS` turns, in the order in which they begin; outer ones first."""
         result = []
         for run in self._runs.values():
             for span in self._spans[run.code]:
                 source = spelled(run.code.co_filename, span.line, run.code.co_name)
-                result += [Found(source, turns) for turns in _turns(run, span, self._spans[run.code])]
+                result += [LoopRun(source, turns) for turns in _turns(run, span, self._spans[run.code])]
         return sorted(result, key=lambda found: (found.turns[0], -found.turns[-1]))
 
 
-def _counts(frame: FrameType, spans: tuple[Span, ...]) -> tuple[object, ...]:
+def _counts(frame: FrameType, spans: tuple[LoopSpan, ...]) -> tuple[object, ...]:
     """The values of the counters of loops around other loops, where operations alone may not tell turns apart."""
     names = [span.counter for span in spans if span.counter]
     if not names:
@@ -157,13 +157,13 @@ def _mark(value: Any) -> object:
     return value if isinstance(value, int | str | None) else id(value)
 
 
-def _turns(run: Activation, span: Span, spans: tuple[Span, ...]) -> Iterator[tuple[int, ...]]:
+def _turns(run: Activation, span: LoopSpan, spans: tuple[LoopSpan, ...]) -> Iterator[tuple[int, ...]]:
     """The turns of each run of the loop."""
     inner = [other for other in spans if other != span and span.first <= other.first and other.last <= span.last]
     counters = [other for other in spans if other.counter]
     own = counters.index(span) if span.counter else None
     around = [at for at, counter in enumerate(counters) if counter.first < span.first and span.last <= counter.last]
-    in_loop: list[Entry] = []
+    in_loop: list[LoopEntry] = []
     for new in (*run.entries, None):
         next_run = new is not None and in_loop and any(new.counts[at] != in_loop[-1].counts[at] for at in around)
         if new is not None and span.holds(new) and not next_run:
@@ -176,19 +176,19 @@ def _turns(run: Activation, span: Span, spans: tuple[Span, ...]) -> Iterator[tup
             again = again and not any(other.holds(entry, before) for other in inner)
             if again or (own is not None and entry.counts[own] != before.counts[own]):
                 turns.append(entry.call)
-        if len(turns) >= LEAST_TURNS:
+        if len(turns) >= LEAST_FOLLOWED_TURNS:
             yield (*turns, new.call if new is not None else run.stop)
         in_loop = [new] if new is not None and span.holds(new) else []
 
 
-def _spans_of(code: CodeType) -> tuple[Span, ...]:
+def _spans_of(code: CodeType) -> tuple[LoopSpan, ...]:
     """The loops of a function of the program or of an installed package; none for torch and for this package."""
     if owner(code.co_filename) not in (Owner.USER, Owner.PACKAGE):
         return ()
     body = list(dis.get_instructions(code))
     spans: dict[int, int] = {}
     back = (jump for jump in body if _jumps(jump) and jump.argval <= jump.offset)
-    jumps = [jump for jump in back if not jump.opname.endswith(WAITING)]
+    jumps = [jump for jump in back if not jump.opname.endswith(RESUMING_JUMP)]
     begins = {jump.argval for jump in jumps if jump.offset in _reached(body, jump.argval)}
     for jump in jumps:
         if jump.argval in begins:
@@ -200,14 +200,14 @@ def _spans_of(code: CodeType) -> tuple[Span, ...]:
         line = min(_line(starts, lines, at) for at in (first, last))
         inside = [instruction for instruction in body if first <= instruction.offset <= last]
         head = [_line(starts, lines, instruction.offset) == line for instruction in inside]
-        found.append(Span(first, last, line, _counter(inside, head) if first in around else ""))
+        found.append(LoopSpan(first, last, line, _counter(inside, head) if first in around else ""))
     return tuple(found)
 
 
-WAITING = "NO_INTERRUPT"
+RESUMING_JUMP = "NO_INTERRUPT"
 """How the names of backward jumps end that wait for another generator."""
 
-LEAVING = ("RETURN_", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD")
+NO_FALL_THROUGH = ("RETURN_", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD")
 """How the names of instructions begin after which the next one never runs."""
 
 
@@ -231,7 +231,7 @@ def _reached(body: list[dis.Instruction], begin: int) -> set[int]:
         instruction, place = body[at[offset]], at[offset]
         if _jumps(instruction):
             waiting.append(instruction.argval)
-        if not instruction.opname.startswith(LEAVING) and place + 1 < len(body):
+        if not instruction.opname.startswith(NO_FALL_THROUGH) and place + 1 < len(body):
             waiting.append(body[place + 1].offset)
     return reached
 
@@ -255,13 +255,13 @@ def _counter(inside: list[dis.Instruction], head: list[bool]) -> str:
     return next((name for name in candidates if stored.count(name) == 1), "")
 
 
-NAMES = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
+STORE_INSTRUCTIONS = ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_GLOBAL")
 """How the names of instructions begin that assign a variable; from Python 3.13 on some assign two, or read another."""
 
 
 def _stored(instruction: dis.Instruction) -> tuple[str, ...]:
     """The variables that an instruction assigns."""
-    if not instruction.opname.startswith(NAMES):
+    if not instruction.opname.startswith(STORE_INSTRUCTIONS):
         return ()
     names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
     return names[:1] if instruction.opname.endswith("LOAD_FAST") else names

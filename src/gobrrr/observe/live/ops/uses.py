@@ -159,7 +159,7 @@ class Uses:
         if scores.dim() < 3 or mask.shape[-1:] != scores.shape[-1:]:
             return
         with readings.readable(scores) as can_read:
-            low = can_read and float(value) <= readings.MASKED
+            low = can_read and float(value) <= readings.MASK_THRESHOLD
         if low:
             self._mask(mask, call, hides=True)
 

@@ -15,7 +15,7 @@ from gobrrr.observe.live.state.unreached import Unreached
 from gobrrr.system.memory import available_bytes
 from gobrrr.units import bytes_
 
-SHARE = 0.5
+HOST_MEMORY_SHARE = 0.5
 """The share of the host's free memory that copies may take; chosen."""
 NOT_REACHED = (
     "no model, optimizer or tensor is reached from the step: what it changed of its own, if anything, is not put back"
@@ -25,7 +25,7 @@ NOT_REACHED = (
 Stages = Callable[[str, int, int], None]
 
 
-class Kept:
+class StatePreserver:
     """Call `keep(workload)` before a workload runs for the first time. The end of the block puts everything back.
 
     Copies are in the host's memory, so that they take none of the device's. `notes` says what is not put back; it is
@@ -40,7 +40,7 @@ class Kept:
         self._whole = False
         self._left = False
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> StatePreserver:
         with apart():
             self._numbers = random_states()
         return self
@@ -49,7 +49,7 @@ class Kept:
         """Copy what the workload can change, as far as it is found and fits into the host's memory."""
         self._tell("copying the state that the step changes")
         free = available_bytes()
-        most = math.inf if free is None else SHARE * free
+        most = math.inf if free is None else HOST_MEMORY_SHARE * free
         beside = self._kept[-1] if self._kept else None
         try:
             with apart():

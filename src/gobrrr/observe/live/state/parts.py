@@ -17,16 +17,16 @@ import torch
 from gobrrr.model.workload import Workload
 from gobrrr.observe.live.state.contents import CONTAINERS
 
-DEEPEST = 4
+DEEPEST_NESTING = 4
 """How many containers, objects or functions within each other are searched; chosen."""
-LONGEST = 1_000
+LONGEST_STATE_CONTAINER = 1_000
 """A list or mapping with more entries is taken for data that the step reads, not for state; chosen."""
 SCALARS = (int, float, str, bool, bytes, type(None))
 """Types of values that hold nothing else and can't change."""
 
 
 @dataclass
-class Parts:
+class StateParts:
     """Modules, optimizers, tensors and other things with a state. `known`: whether any of these was found.
 
     `cells`: variables of closures. `names`: global variables that the step assigns. `containers` and `owners` (objects
@@ -48,9 +48,9 @@ class Parts:
     known: bool = False
 
 
-def parts_of(workload: Workload, *, within: bool = False) -> Parts:
+def parts_of(workload: Workload, *, within: bool = False) -> StateParts:
     """What a workload names, and what its callables hold; `within`: also what attributes of its modules hold."""
-    parts = Parts()
+    parts = StateParts()
     walk = _Walk(parts)
     for member in (workload.model, workload.optimizer, workload.loss, workload.step):
         walk.thing(member, 0)
@@ -100,7 +100,7 @@ def leaves(value: Any, depth: int = 0) -> Iterator[Any]:
     """The tensors in lists, tuples, mappings and data classes, nested too."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif depth > DEEPEST:
+    elif depth > DEEPEST_NESTING:
         return
     elif isinstance(value, Mapping):
         for item in value.values():
@@ -116,7 +116,7 @@ def leaves(value: Any, depth: int = 0) -> Iterator[Any]:
 class _Walk:
     """Goes through what a value holds and sorts it into `parts`, each thing once."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: StateParts) -> None:
         self._parts = parts
         self._seen: dict[int, Any] = {}
 
@@ -131,7 +131,7 @@ class _Walk:
 
     def thing(self, value: Any, depth: int, where: str = "") -> None:
         """Sort in one value and what it holds. `where`: the name that holds it; "" for none."""
-        if value is None or depth > DEEPEST or isinstance(value, type) or id(value) in self._seen:
+        if value is None or depth > DEEPEST_NESTING or isinstance(value, type) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         parts = self._parts
@@ -147,7 +147,7 @@ class _Walk:
         elif isinstance(value, (Mapping, list, tuple, *CONTAINERS)):
             if isinstance(value, CONTAINERS):
                 parts.containers.append(value)
-            if len(value) <= LONGEST:
+            if len(value) <= LONGEST_STATE_CONTAINER:
                 for item in list(value.values()) if isinstance(value, Mapping) else value:
                     self.thing(item, depth + 1)
         else:

@@ -23,7 +23,7 @@ from gobrrr.observe.live.apart import apart
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.live.state import contents
 from gobrrr.observe.live.state.contents import Undo
-from gobrrr.observe.live.state.parts import SCALARS, Parts, internal_names, leaves, parts_of
+from gobrrr.observe.live.state.parts import SCALARS, StateParts, internal_names, leaves, parts_of
 
 DEVICE_SHARE = 0.1
 """The share of a device's memory that copies may take before they go to the host's; chosen."""
@@ -241,7 +241,7 @@ class Snapshot:
         self._undo.append(lambda: thing.load_state_dict(deepcopy(state)))
 
 
-def tensors_of(parts: Parts, seen: Mapping[int, Any]) -> Iterator[Any]:
+def tensors_of(parts: StateParts, seen: Mapping[int, Any]) -> Iterator[Any]:
     """The tensors that a copy of the state is made of, each once, with their gradients; none of those in `seen`."""
     known = set(seen)
     held = [parameter for module in parts.modules for parameter in (*module.parameters(), *module.buffers())]

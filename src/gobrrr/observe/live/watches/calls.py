@@ -21,13 +21,13 @@ from gobrrr.observe.installed import is_users
 from gobrrr.observe.live.watches.line_times import LineTimes
 from gobrrr.observe.live.watches.lines import function, spelled
 
-MOST_CALLS = 2_000_000
+MOST_FOLLOWED_CALLS = 2_000_000
 """Calls of one step that are looked at, those within libraries included; later ones are not. Chosen."""
 
 MOST_LINES = 200_000
 """Calls of one step that are recorded; chosen."""
 
-LONGEST = 160
+LONGEST_CODE_LINE = 160
 """Characters of a source line that are kept; chosen."""
 
 STREAMS = frozenset(("write", "writelines", "flush", "read", "read1", "readinto", "readline", "readlines"))
@@ -39,7 +39,7 @@ TO_HOST = frozenset(("tolist", "numpy", "data_ptr"))
 TO_OTHERS = frozenset(("_to_dlpack", "_to_dlpack_versioned", "_cuda_toDLPack"))
 """Functions that share a tensor's memory without an operation. Which tensor it is, is not known."""
 
-KERNELS = f"triton{os.sep}runtime{os.sep}jit.py"
+TRITON_LAUNCHER = f"triton{os.sep}runtime{os.sep}jit.py"
 """The file whose function `run` launches kernels without dispatching an operation."""
 
 
@@ -65,7 +65,7 @@ class CallWatch:
         self._own: dict[CodeType, bool] = {}
         self._times = LineTimes(self._mine)
         self._yields: dict[CodeType, int] = {}
-        self._left = MOST_CALLS
+        self._left = MOST_FOLLOWED_CALLS
         self._thread: int | None = None
 
     def open(self) -> None:
@@ -127,7 +127,7 @@ class CallWatch:
             caller, callee = frame.f_back, frame.f_code.co_name
             if not (frame.f_code.co_flags & inspect.CO_GENERATOR and self._resumes(frame)):
                 self.entered[id(frame)] = self._left
-            if callee == "run" and self.reading is not None and frame.f_code.co_filename.endswith(KERNELS):
+            if callee == "run" and self.reading is not None and frame.f_code.co_filename.endswith(TRITON_LAUNCHER):
                 self.reading(None, callee)
         elif event == "c_call":
             caller, callee = frame, getattr(argument, "__name__", "")
@@ -193,5 +193,5 @@ def code_of(sources: set[str]) -> dict[str, str]:
         file, _, line = head.rpartition("(")
         text = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
         if text:
-            found[source] = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+            found[source] = text if len(text) <= LONGEST_CODE_LINE else f"{text[: LONGEST_CODE_LINE - 1]}…"
     return found

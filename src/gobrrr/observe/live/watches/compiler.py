@@ -28,12 +28,12 @@ _LOGGERS = (
 _GIVEN_UP = ("limit exceeded", "limit reached", "cache_size_limit")
 _NOT_BREAKS = ("SkipFrame", "FailOnRecompileLimitHit", "RecompileError", "RecompileLimitExceeded")
 _LEFT_ALONE = " (no graph at all is made of this function)"
-LONGEST = 300
+LONGEST_REASON = 300
 """Characters of a reason that are kept: hints of several lines follow. Chosen."""
 
 
 @dataclass
-class Books:
+class CompilerRecords:
     """The compiler's own records, as far as they were read. Reading starts over after the compiler's `reset`."""
 
     breaks: int = 0
@@ -79,7 +79,7 @@ class CompilerWatch:
     """Reads the compiler's records at both ends of the window, after each compilation, and after a step with one."""
 
     def __init__(self) -> None:
-        self._books = Books()
+        self._books = CompilerRecords()
         self._breaks: Counter[tuple[str, str | None]] = Counter()
         self._skips: Counter[str] = Counter()
         self._all: list[Any] = []
@@ -235,4 +235,4 @@ def _first(reason: str) -> str:
     if not lines:
         return "torch gave no reason"
     why = [line.removeprefix("Explanation: ") for line in lines[1:3] if line.startswith("Explanation: ")]
-    return ": ".join([lines[0], *why])[:LONGEST]
+    return ": ".join([lines[0], *why])[:LONGEST_REASON]

@@ -19,10 +19,10 @@ from typing import Any
 from gobrrr.model.recording import OwnTime
 from gobrrr.observe.live.watches.lines import outwards, spelled
 
-LEAST_NS = 50_000
+LEAST_OWN_NS = 50_000
 """Functions with less own time in a step are left out: what holds a step up takes 100 us and more."""
 
-MOST = 0.5
+OWN_LINE_SHARE = 0.5
 """A line is named where it takes more than this share of its function's own time."""
 
 BUILT_IN_TYPES = frozenset(name for name, var in vars(builtins).items() if isinstance(var, type))
@@ -84,10 +84,10 @@ class LineTimes:
         for code, lines in self._ns.items():
             line, most = max(lines.items(), key=lambda item: item[1])
             total = sum(lines.values())
-            if total < LEAST_NS:
+            if total < LEAST_OWN_NS:
                 continue
             names = {name for name in _called_at(code, line) if (code, line, name) not in called}
-            alone = most > MOST * total
+            alone = most > OWN_LINE_SHARE * total
             result.append(
                 OwnTime(
                     caller=spelled(code.co_filename, code.co_firstlineno, code.co_name),

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from gobrrr.model.live import Memory
+from gobrrr.model.live import DeviceMemory
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.system import cgroup
 
-STATUS = Path("/proc/self/status")
+PROCESS_STATUS = Path("/proc/self/status")
 _KIB = 1024  # what /proc calls "kB"
 Stats = Callable[[], Mapping[str, Any]]
 
@@ -29,7 +29,7 @@ class MemoryWatch:
 
     def __init__(
         self,
-        status: Path = STATUS,
+        status: Path = PROCESS_STATUS,
         group: Path = cgroup.PROC,
         mount: Path = cgroup.MOUNT,
         stats: Stats | None = None,
@@ -42,7 +42,7 @@ class MemoryWatch:
         self._resident: int | None = None
         self._highest: int | None = None
         self._before: Mapping[str, Any] | None = None
-        self._record: Memory | None = None
+        self._record: DeviceMemory | None = None
 
     def open(self) -> None:
         """Remember how large the process is before the first step."""
@@ -61,7 +61,7 @@ class MemoryWatch:
         if after is None:
             self._record = self._process()
             return
-        self._record = Memory(
+        self._record = DeviceMemory(
             peak_bytes=after.get("allocated_bytes.all.peak"),
             reserved_bytes=after.get("reserved_bytes.all.peak"),
             capacity_bytes=self._capacity if self._capacity is not None else _device_bytes(),
@@ -73,7 +73,7 @@ class MemoryWatch:
     def close(self) -> None:
         """Nothing was changed."""
 
-    def found(self) -> Memory | None:
+    def found(self) -> DeviceMemory | None:
         """The record; None without a window."""
         return self._record
 
@@ -87,7 +87,7 @@ class MemoryWatch:
             return None
         return float(after[name] - self._before[name]) / steps
 
-    def _process(self) -> Memory:
+    def _process(self) -> DeviceMemory:
         """The growth is known only where the process became larger than ever before."""
         highest = self._line("VmHWM")
         grown = None
@@ -95,7 +95,7 @@ class MemoryWatch:
             grown = highest - self._resident if highest > self._highest else None
         limits = (self._capacity or _physical(), cgroup.memory_limit(*self._group))
         least = min((limit for limit in limits if limit is not None), default=None)
-        return Memory(peak_bytes=grown, capacity_bytes=least)
+        return DeviceMemory(peak_bytes=grown, capacity_bytes=least)
 
     def _line(self, name: str) -> int | None:
         try:

@@ -15,7 +15,7 @@ from gobrrr.model.live import Switches
 from gobrrr.observe.live.clock import on_gpu
 from gobrrr.observe.live.watches.calls_in_source import call_in_source
 from gobrrr.observe.live.watches.lines import user_line
-from gobrrr.observe.live.watches.tools import STATUS, debugger, monitoring, named
+from gobrrr.observe.live.watches.tools import TRACER_STATUS, debugger, monitoring, named
 from gobrrr.observe.live.watches.variables import slowing
 
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING")
@@ -34,7 +34,7 @@ class SwitchWatch:
     `torch.set_anomaly_enabled`, which is replaced until `close` by one that also notes the program's line.
     """
 
-    def __init__(self, environment: Mapping[str, str] = os.environ, status: Path = STATUS) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ, status: Path = TRACER_STATUS) -> None:
         self._environment = environment
         self._status = status
         self._plain: Any = None

@@ -21,7 +21,7 @@ from gobrrr.observe.live.watches.sync_mode import set_sync_mode
 
 _SYNC = "called a synchronizing"  # "... CUDA operation": c10/cuda/CUDAFunctions.cpp
 _WARN = 1
-LONGEST = 80
+LONGEST_SYNC_LINE = 80
 """Characters of a source line that are kept; chosen."""
 
 
@@ -116,7 +116,7 @@ class SyncWatch:
             return
         file, line = caller.f_code.co_filename, caller.f_lineno
         if what is None:
-            what = linecache.getline(file, line).strip()[:LONGEST]
+            what = linecache.getline(file, line).strip()[:LONGEST_SYNC_LINE]
         self._counts[spelled(file, line, caller.f_code.co_name), what] += 1
 
 

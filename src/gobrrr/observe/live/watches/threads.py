@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gobrrr.model.live import Threads
-from gobrrr.system.reading import Reading, System, usable
+from gobrrr.system.reading import ProcessorReading, System, usable
 
 _NOT_LOADERS = ("PoolWorker", "Manager")
 """Children of multiprocessing that a data loader does not start."""
@@ -26,7 +26,7 @@ class ThreadWatch:
         self._system = system or System()
         self._load: float | None = None
         self._before: int | None = None
-        self._began: Reading | None = None
+        self._began: ProcessorReading | None = None
         self._record: Threads | None = None
 
     def open(self) -> None:

@@ -90,11 +90,11 @@ class Watches:
                 del self._observers[name]
                 with suppress(Exception):
                     observer.close()
-                self.remarks.append(f"{WORDS[name]} {failed(name, error)}")
+                self.remarks.append(f"{OBSERVED_PARTS[name]} {failed(name, error)}")
         return answers
 
 
-WORDS = {
+OBSERVED_PARTS = {
     "collector": "the runs of Python's garbage collector",
     "compiled": "what the compiler did",
     "switches": "torch's settings",

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-STATUS = Path("/proc/self/status")
+TRACER_STATUS = Path("/proc/self/status")
 _KNOWN = {
     "_lsprof": "cProfile",
     "_pydevd_bundle": "pydevd",
@@ -44,7 +44,7 @@ def monitoring() -> tuple[str, ...]:
     )
 
 
-def debugger(status: Path = STATUS) -> str | None:
+def debugger(status: Path = TRACER_STATUS) -> str | None:
     """The debugger that is attached to this process: a connected Python debugger, or a native one (gdb, strace)."""
     debugpy = sys.modules.get("debugpy")
     connected = getattr(debugpy, "is_client_connected", None)

@@ -21,7 +21,7 @@ def _one_of(*values: str) -> Callable[[str], bool]:
     return lambda value: value.strip().lower() in values
 
 
-SLOW: Mapping[str, Callable[[str], bool]] = {
+SLOWING_VALUES: Mapping[str, Callable[[str], bool]] = {
     # the host waits for each kernel
     "CUDA_LAUNCH_BLOCKING": _on,
     "HIP_LAUNCH_BLOCKING": _on,
@@ -71,5 +71,7 @@ SLOW: Mapping[str, Callable[[str], bool]] = {
 def slowing(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """The variables of `environment` that slow the program down, with their values."""
     return tuple(
-        (name, environment[name]) for name, slow in SLOW.items() if name in environment and slow(environment[name])
+        (name, environment[name])
+        for name, slow in SLOWING_VALUES.items()
+        if name in environment and slow(environment[name])
     )
