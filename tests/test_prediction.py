@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import gobrrr
+from gobrrr.analysis.savings.elsewhere import OTHER_MACHINE_ERROR
 from gobrrr.api import load, save
-from gobrrr.doors.prediction import ELSEWHERE, forecast, predict
+from gobrrr.doors.prediction import forecast, predict
 from gobrrr.errors import UsageError
 from gobrrr.hardware import find
 from gobrrr.model.diagnosis import Diagnosis
@@ -194,7 +195,7 @@ def test_another_gpu_than_the_measured_one_is_less_certain():
         return forecast(recording([relu(2**28)]), works, on, stored(), hosts()).device_spread
 
     assert spread("round") == pytest.approx(0.2)
-    assert spread("other") == pytest.approx(math.hypot(0.2, ELSEWHERE))
+    assert spread("other") == pytest.approx(math.hypot(0.2, OTHER_MACHINE_ERROR))
 
 
 def test_kinds_that_miss_apart_are_more_certain_together():

@@ -162,7 +162,8 @@ def test_a_range_names_one_unit(low: float, high: float) -> None:
 ALWAYS_MANY = {
     "model/soundness.py", "model/contention.py", "conditions/o09_thread_oversubscription.py",
     "conditions/r04_growing_work.py", "report/page/verdict.py", "report/terminal.py", "report/calc.py",
-    "report/words.py", "report/doing.py", "observe/static/recorder.py", "observe/live/loops/step_sites.py",
+    "report/words.py", "report/doing.py", "report/demo.py", "observe/static/recorder.py",
+    "observe/live/loops/step_sites.py",
     "observe/folder.py", "treatments/compile.py", "envelope/problems.py", "hardware/ceilings.py", "hardware/match.py",
     "hardware/measure/observer.py", "hardware/measure/links.py", "hardware/measure/host.py", "trials/doubts.py",
     "trials/numerics.py", "analysis/answer/caveats.py", "analysis/answer/representative.py",

@@ -24,10 +24,10 @@ import torch
 from bench.gpu.timed import wait
 from gobrrr.trials import timing
 from gobrrr.trials.arms import Arm, ahead
-from gobrrr.trials.sequential import Round
+from gobrrr.trials.sequential import LEAST_DECIDING_ROUNDS, Round
 from gobrrr.trials.trial import AHEAD_STEPS
 
-ROUNDS = timing.LEAST_ROUNDS
+ROUNDS = LEAST_DECIDING_ROUNDS
 """With fewer, gobrrr's own verdict is that they are too few."""
 
 FEWEST = 5

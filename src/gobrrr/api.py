@@ -82,7 +82,7 @@ def diagnose(
     `target` is a profiler trace (a path, a URL, "-" for standard input), a folder with one trace a rank, or a Profile
     that `read_trace` returned. Or it is a step that is run here: a callable, called as `target(*args, **kwargs)`, that
     runs one step or returns a Workload; a Workload; a module, called with the arguments; or the name of a callable,
-    "file.py:callable" or "package.module:callable". The step runs about 25 times, 41 at most: it is timed without the
+    "file.py:callable" or "package.module:callable". The step runs some 25 times, 41 at most: it is timed without the
     profiler, and its budget is that of the unprofiled step. Its exceptions pass through. Afterwards the model, the
     optimizer, the schedule, the random states and the other state that the step was seen to change are restored; a note
     names what is not (docs/live.md).

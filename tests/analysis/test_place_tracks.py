@@ -56,7 +56,7 @@ def test_each_place_is_entered_as_often_as_it_is_told():
 def test_of_too_many_entries_the_longest_stay(monkeypatch):
     path = next(one for one in SHIPPED if one.name.startswith("mlp_tiny.faulty"))
     one, whole = evidence(path), line_of(path)
-    monkeypatch.setattr(tracks, "MOST_WORK", 10)
+    monkeypatch.setattr(tracks, "MOST_TIMELINE_WORK", 10)
     where = where_time_goes(one)
     line = timeline(one, np.full(len(one.priced.groups), -1, dtype=np.int64))
     cut = tracks.with_host(line, one, where, listed(one, where, one.wall_ns))

@@ -155,7 +155,7 @@ def test_graphs_that_stay_are_told_though_they_cost_no_time_yet(tmp_path: Path):
     assert "1.00 kB more after each step" in finding.evidence[1]
     given = predict("let-go", held(tmp_path, later), finding)
     assert given is not None
-    assert "goes into the next step with its graph" in given.how
+    assert "carries its graph into the next step" in given.how
 
 
 @pytest.mark.parametrize("nodes", [(10, 10, 10, 10), (10, 40, 40, 45), (50, 10, 40, 70), (10, 40, 55, 90)])
@@ -186,7 +186,7 @@ def test_results_that_only_fill_the_memory(tmp_path: Path):
     assert "all of the 1.00 GB after 49,976" in finding.evidence[1]  # 24 steps are kept
     given = predict("let-go", seen, finding)
     assert given is not None
-    assert "make numbers of it in the step" in given.how
+    assert "reduce it to numbers in the step" in given.how
 
 
 @pytest.mark.parametrize(("each", "tensors"), [(19_000, 6), (20_000, 5)], ids=["too small to count", "replaced"])

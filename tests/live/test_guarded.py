@@ -54,13 +54,13 @@ def test_an_observer_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, whe
 
 @pytest.mark.parametrize("when", ["open", "close"])
 def test_a_look_at_the_operations_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    whole = getattr(watchers.Looking, when)
+    whole = getattr(watchers.OperationWatch, when)
 
     def failing(self: Any) -> None:
         whole(self)
         fail()
 
-    monkeypatch.setattr(watchers.Looking, when, failing)
+    monkeypatch.setattr(watchers.OperationWatch, when, failing)
     profile, done = observed()
     assert done == 20
     assert f"the operations of a step {SAID}" in profile.notes

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.observe.live.loops import step_lines
 from gobrrr.observe.live.loops.step_lines import Escape, MonitoredLine, TracedLine, begins, counting
+from gobrrr.observe.live.watches import tools
 
 KINDS = [TracedLine, *([MonitoredLine] if hasattr(sys, "monitoring") else [])]
 
@@ -102,12 +102,12 @@ def test_another_tracer_is_left_alone() -> None:
 @pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="sys.monitoring came with Python 3.12")
 def test_without_a_free_tool_id() -> None:
     monitoring: Any = sys.monitoring
-    for tool in step_lines._TOOLS:
+    for tool in range(tools._TOOLS):
         monitoring.use_tool_id(tool, "other")
     try:
         assert not MonitoredLine(looped.__code__, LINE, lambda: None).open()
     finally:
-        for tool in step_lines._TOOLS:
+        for tool in range(tools._TOOLS):
             monitoring.free_tool_id(tool)
 
 

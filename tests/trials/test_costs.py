@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.trials import pace
-from gobrrr.trials.choosing import SearchState
+from gobrrr.trials.choosing import SearchOptions, SearchState
 from gobrrr.trials.costs import Costs
 from gobrrr.trials.ledger import Ledger
-from gobrrr.trials.search import Options, Search
+from gobrrr.trials.search import Search
 from tests.trials.benches import FakeBench, candidate
 
 PLAIN, OTHER = candidate("a"), candidate("b")
@@ -95,7 +95,7 @@ def test_after_a_long_compilation_a_way_that_does_not_compile_still_fits_the_bud
         [candidate("compile", 0.5, compiles=True), candidate("fused-optimizer", 0.3), candidate("tf32", 0.2)],
         saved={"compile": 0.4, "fused-optimizer": 0.2, "tf32": 0.1}, before_trial=spend, compile_s={"compile": 55.0},
     )  # fmt: skip
-    found = Search(bench, bench.look(()), Options(budget_s=110), clock=lambda: now[0]).run()
+    found = Search(bench, bench.look(()), SearchOptions(budget_s=110), clock=lambda: now[0]).run()
     assert [one.way for one in found.trials] == ["compile", "fused-optimizer", "tf32"]
 
 
@@ -111,7 +111,7 @@ def test_a_way_that_takes_too_long_does_not_end_the_search_for_those_that_fit() 
         saved={"tf32": 0.1, "sdpa": 0.05}, before_trial=spend, compile_s={"compile": 50.0},
         verdicts={"compile": "inconclusive"},
     )  # fmt: skip
-    found = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0]).run()
+    found = Search(bench, bench.look(()), SearchOptions(budget_s=100), clock=lambda: now[0]).run()
     assert [one.way for one in found.trials] == ["compile", "tf32", "sdpa"]
     assert found.left["compile:reduce-overhead"] == "the budget was spent before its turn"
     assert "a trial takes" in found.stopped
@@ -130,12 +130,12 @@ def test_while_nothing_is_decided_what_compiles_leaves_time_for_what_does_not() 
 
     ways = [candidate("compile", 500.0, compiles=True), candidate("tf32", 200.0)]
     bench = Bench(ways, saved={"tf32": 0.1}, start_s=5.0, step=1e9)
-    found = Search(bench, bench.look(()), Options(budget_s=100), clock=lambda: now[0]).run()
+    found = Search(bench, bench.look(()), SearchOptions(budget_s=100), clock=lambda: now[0]).run()
     assert within["compile"] == pytest.approx(100 - 100 * pace.GRACE_SHARE - 5 - pace.trial_s(1.0))
     assert [one.way for one in found.kept] == ["tf32"]
     alone = Bench(ways[:1], start_s=5.0, step=1e9)
     now[0] = 0.0
-    found = Search(alone, alone.look(()), Options(budget_s=100), clock=lambda: now[0]).run()
+    found = Search(alone, alone.look(()), SearchOptions(budget_s=100), clock=lambda: now[0]).run()
     assert within["compile"] == 100
     assert not found.kept
 
@@ -148,7 +148,9 @@ def test_what_was_ended_in_an_earlier_run_is_not_begun_with_less(tmp_path: Path)
 
     def run(budget_s: float) -> tuple[Bench, SearchState]:
         bench = Bench([candidate("compile", 0.5, compiles=True)])
-        search = Search(bench, bench.look(()), Options(budget_s=budget_s), Ledger.open(tmp_path), clock=lambda: 0.0)
+        search = Search(
+            bench, bench.look(()), SearchOptions(budget_s=budget_s), Ledger.open(tmp_path), clock=lambda: 0.0
+        )
         return bench, search.run()
 
     assert run(110)[0].trials
@@ -166,7 +168,7 @@ def test_where_there_is_no_time_for_it_what_is_kept_is_not_diagnosed_again() -> 
         now[0] += 25.0
 
     bench = FakeBench([candidate("a", 0.5)], saved={"a": 0.4}, before_trial=spend, took=10.0)
-    found = Search(bench, bench.look(()), Options(budget_s=30), clock=lambda: now[0]).run()
+    found = Search(bench, bench.look(()), SearchOptions(budget_s=30), clock=lambda: now[0]).run()
     assert [one.way for one in found.kept] == ["a"]
     assert bench.looks == [()]
     assert "the step with a was not diagnosed again: the budget was spent" in found.notes

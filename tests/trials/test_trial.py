@@ -236,4 +236,4 @@ def test_what_a_step_keeps_in_lists_and_attributes_is_put_back_and_what_only_goe
     assert found.verdict == "helped", found
     assert made.model.calls == 1
     assert not history
-    assert any("the step goes through batches" in one for one in found.notes)
+    assert any("the step takes items from batches" in one for one in found.notes)

@@ -36,7 +36,7 @@ import gobrrr
 from gobrrr.doors import live
 from gobrrr.trials import candidates
 from gobrrr.treatments.framework.base import Treatment
-from gobrrr.treatments.framework.way import Way
+from gobrrr.treatments.framework.way import TreatmentWay
 
 live._measure_once = lambda stages: None
 
@@ -44,7 +44,7 @@ def way(name, step, **more):
     @contextmanager
     def apply(workload, kept):
         yield replace(workload, step=step)
-    one = Way(name=name, treatment=name, apply=apply, code=f"{name}()", numerics="none", rank=0, **more)
+    one = TreatmentWay(name=name, treatment=name, apply=apply, code=f"{name}()", numerics="none", rank=0, **more)
     return Treatment(name, name, name, "", "none", lambda *_: None, lambda workload: iter([one]))
 
 def hang(): time.sleep(1e6)
