@@ -75,7 +75,11 @@ class Early:
 
     def _opened(self) -> OperationWatch:
         look = OperationWatch(self._graphs)
-        look.open()
+        try:
+            look.open()
+        except BaseException:
+            look.close()  # what was opened is put back
+            raise
         return look
 
 
