@@ -37,7 +37,7 @@ TABLE = (
     ("masksample", "C07", (6,), "other-form"),
     ("pipe_write.py", "O13", (6, 8), "free-host"),  # which answers: no report (O12); it may run as soon as it is asked
     ("wait_then_write.py", "O13", (5,), "free-host"),
-    ("write_then_work.py", "O13", (10,), None),  # nobody knows what the program's own Python is there for
+    ("write_then_work.py", "O13", (6, 10), None),  # its loop, or the call; nobody knows what it is there for
     ("double_by_accident.py", "C04", (24,), "cast-at-source"),
 )
 """The step, the condition, the line in its file (or one of two), the remedy."""
