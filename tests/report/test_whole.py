@@ -15,7 +15,7 @@ import pytest
 
 from gobrrr import api
 from gobrrr.model.diagnosis import Diagnosis
-from gobrrr.report import demo, html, listing, notebook, terminal
+from gobrrr.report import catalogues, demo, html, listing, notebook, terminal
 from gobrrr.report import treated as treatment
 from gobrrr.report import what_if as change
 from gobrrr.report.layout import ASCII, UNICODE, Page, plain
@@ -57,12 +57,16 @@ def test_a_shipped_answer_is_whole_at_any_width(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRACES)
 def test_code_to_paste_is_on_the_screen_in_full_and_is_the_same_program(name: str) -> None:
+    """Where a screen has no room for long code, it says which command prints it: that has each line."""
     one = answer(name)
     for width in WIDTHS:
         shown = terminal.render(one, width=width)
         first = next(iter(one.prescriptions), None)
         if first is None or "What to do" not in shown:
             continue
+        if (where := f"lines of code: gobrrr explain {first.treatment}") in shown:
+            assert len(clean_lines(first.how)) > 9, where
+            shown = catalogues.explain(first.treatment)
         for line in clean_lines(first.how):
             code, _, comment = line.partition(" # ")
             assert squeezed(code) in squeezed(shown)
