@@ -416,6 +416,7 @@ def test_a_trace_that_can_not_be_replayed_says_why(tmp_path: Path):
 
 GROUPS = ("handed", "labels", "ddp", "holdout")
 MENDED = [one for one in pairs() if one.fixed is not None and one.group in GROUPS and not one.negative]
+NEGATIVE = [one for one in pairs() if one.negative and one.group in GROUPS]
 SURE = 0.05
 FAULTS_THAT_STAY = {
     "dit_xl_b8_s256.fwd_compiled": {"cuda-graph"},
@@ -482,6 +483,14 @@ def test_kernels_of_a_mended_step_are_promised_nothing_for_sure(path: Path):
     assert sure - of_the_host <= real
     if real:
         assert real & sure
+
+
+@pytest.mark.xfail(reason="known misses since the fit of 2026-11-29: bench/pairs.py says why (MISSES)")
+@pytest.mark.parametrize("pair", NEGATIVE, ids=named)
+def test_the_obvious_treatment_that_gives_nothing_is_promised_little(pair: Pair):
+    asked = changes.predict(profile(pair.faulty), pair.treatments)
+    wall = asked.diagnosis.unprofiled_wall_ns.value or 0.0
+    assert asked.what_if.saving_ns[0] <= SURE * wall
 
 
 # -- waits ------------------------------------------------------------
